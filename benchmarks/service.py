@@ -185,12 +185,29 @@ class Hosted:
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def megabytes(self) -> float:
-        """Resident memory; 0 where the system does not tell."""
-        place = Path(f"/proc/{self.process.pid}/status")
-        if not place.exists():
-            return 0.0
-        line = next(x for x in place.read_text().splitlines() if x.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
+        """Memory of it and the processes that it has started; 0 where the system does not tell.
+
+        A page that they share is counted once (the proportional set size).
+        """
+        return sum(_proportional(pid) for pid in _family(self.process.pid)) / 1024
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that it has started, directly or not."""
+    pids = [pid]
+    for place in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has just ended
+            pids += [one for child in place.read_text().split() for one in _family(int(child))]
+    return pids
+
+
+def _proportional(pid: int) -> int:
+    """Kilobytes of a process, its part of what others share with it."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
 
 
 @contextlib.contextmanager

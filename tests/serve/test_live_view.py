@@ -7,8 +7,9 @@ from dataclasses import replace
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Limit, Promise, Stop
 from scopeval.campaign.store import Event
+from scopeval.campaign.view import moment
 from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
-from scopeval.serve.service import TOTALS, Counts, Metrics, Viewer
+from scopeval.serve.service import COUNTS, Metrics, Viewer
 
 
 def test_events_that_repeat_themselves_are_one_line():
@@ -24,7 +25,7 @@ def test_events_that_repeat_themselves_are_one_line():
     ]
     assert shown[0].text == "too warm"
     assert shown[2].text == "too warm (5 times since 1970-01-01 00:00:00)"
-    assert shown[2].when == "1970-01-01 00:04:00"
+    assert moment(shown[2].moment) == "1970-01-01 00:04:00"
 
 
 def test_other_plants_and_texts_stay_apart_and_only_the_last_are_shown():
@@ -94,8 +95,7 @@ def test_several_policies_are_on_the_page(tmp_path):
         assert "less that of today" in figures[0].label
         assert not any("less what is allowed" in figure.label for figure in figures)
         assert viewer.result().differences["new"].n == 60
-        totals = dict.fromkeys(TOTALS, 0)
-        text = Metrics().text(status, Counts(totals, 0, 0, {})).decode()
+        text = Metrics().text(status, dict.fromkeys(COUNTS, 0), {}).decode()
         assert 'scopeval_difference{baseline="today",policy="new"}' in text
         assert 'scopeval_policy_share{policy="today"} 0.5' in text
         assert "scopeval_looked_episodes 60.0" in text

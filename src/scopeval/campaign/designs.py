@@ -16,15 +16,16 @@ import hashlib
 import io
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
-from scopeval._archive import npy_of_bytes, open_archive, pack, reading
+from scopeval._archive import npy_of_bytes
 from scopeval._files import versions
 from scopeval.arrays import PROBABILITY_SLACK, Floats
 from scopeval.behavior.file import load
@@ -37,6 +38,7 @@ from scopeval.campaign.store import (
     reading_row,
 )
 from scopeval.campaign.terms import Terms
+from scopeval.campaign.transfer import packed, unpacked
 from scopeval.collection.choice import Decider, Target
 from scopeval.comparison.joint_design import DesignPolicy
 from scopeval.comparison.policy_set import PolicySet
@@ -159,16 +161,16 @@ class Designs:
     """Keeps behavior policies in the journal, and brings them back.
 
     Args:
-        journal: of the campaign.
+        store: of the campaign.
         target: pi.
         own: a behavior policy that cannot be kept.
         baseline: what runs today, where it cannot be kept.
     """
 
     def __init__(
-        self, journal: Store, target: Target, own: object = None, baseline: Target | None = None
+        self, store: Store, target: Target, own: object = None, baseline: Target | None = None
     ) -> None:
-        self._journal, self._target = journal, target
+        self._store, self._target = store, target
         self._own = as_behavior(own)
         self._baseline = baseline
         self._loaded: dict[int, Behavior | Policy | None] = {}
@@ -264,17 +266,14 @@ class Designs:
         rows = connection.execute(sa.select(*chosen).order_by(DESIGNS.c.number))
         records = []
         for r in rows:
-            with reading_row(self._journal.name, "designs", r.number):
+            with reading_row(self._store.name, "designs", r.number):
                 about = json.loads(r.about)
             records.append(DesignRecord(r.number, r.kind, r.fingerprint, r.made, about))
         return records
 
     def _load(self, number: int) -> Behavior | Policy | None:
-        with self._journal.read() as connection:
-            chosen = sa.select(DESIGNS).where(DESIGNS.c.number == number)
-            row = connection.execute(chosen).one_or_none()
-        if row is None:
-            raise DataError(f"{self._journal.name}: table designs, row {number}: missing")
+        with self._store.read() as connection:
+            row = kept_row(self._store, connection, number)
         if row.kind == "target":
             return None
         if row.kind == "own" and number == BASELINE:
@@ -291,12 +290,8 @@ class Designs:
                     "database can hold; pass it again, Campaign.open(where, target, behavior=...)"
                 )
             return self._own
-        name = f"design {number} of {self._journal.name}"
-        if hashlib.sha256(row.content or b"").hexdigest() != row.fingerprint:
-            raise DataError(f"{name}: damaged, its fingerprint does not fit")
         if row.kind == "table":
-            with reading_row(self._journal.name, "designs", number):
-                return TabularPolicy(npy_of_bytes(name, row.content))
+            return table_of(self._store, row)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"design-{number}.scope")
             path.write_bytes(row.content)
@@ -333,9 +328,7 @@ def bytes_of_design(policies: PolicySet) -> bytes | None:
         return None
     design = policies.policies[-1]
     assert isinstance(design, DesignPolicy)
-    buffer = io.BytesIO()
-    pack(buffer, {"mu": design.mu, "known": design.known})
-    return buffer.getvalue()
+    return packed({"mu": design.mu, "known": design.known})
 
 
 def first_plan(
@@ -386,30 +379,33 @@ def with_kept_design(policies: PolicySet, content: bytes | None) -> PolicySet:
     """The policies, with the design that `bytes_of_design` has kept."""
     if content is None:
         return policies
-    name = "design 0"
-    with (
-        reading(name, "a design of a comparison"),
-        open_archive(name, io.BytesIO(content), len(content), names=("mu", "known")) as archive,
-    ):
-        mu, fits = archive.read("mu"), archive.read("known")
+    with unpacked("design 0", "a design of a comparison", content, ("mu", "known")) as columns:
+        mu, fits = columns["mu"], columns["known"]
     plain = tuple(p for p in policies.policies if isinstance(p, Policy))
     return policies.with_design(DesignPolicy(mu, fits, plain))
 
 
-def _kept(store: Store, connection: sa.Connection, number: int) -> sa.Row[Any]:
+def kept_row(store: Store, connection: sa.Connection, number: int) -> sa.Row[Any]:
     """A row of the table of designs, whose content is what it was."""
     row = connection.execute(sa.select(DESIGNS).where(DESIGNS.c.number == number)).one_or_none()
     if row is None:
         raise DataError(f"{store.name}: table designs, row {number}: missing")
     mark = None if row.content is None else hashlib.sha256(row.content).hexdigest()
-    if mark != row.fingerprint or (mark is None and row.kind == "table"):
+    if mark != row.fingerprint or (mark is None and row.kind in ("table", "design")):
         raise DataError(f"design {number} of {store.name}: damaged, its fingerprint does not fit")
     return row
 
 
+def table_of(store: Store, row: sa.Row[Any]) -> TabularPolicy:
+    """The policy in a row of the kind "table"."""
+    with reading_row(store.name, "designs", row.number):
+        name = f"design {row.number} of {store.name}"
+        return TabularPolicy(npy_of_bytes(name, row.content))
+
+
 def kept_design(store: Store, connection: sa.Connection) -> bytes | None:
     """The design that runs beside several policies."""
-    content: bytes | None = _kept(store, connection, 0).content
+    content: bytes | None = kept_row(store, connection, 0).content
     return content
 
 
@@ -417,15 +413,8 @@ def kept_policies(
     store: Store, connection: sa.Connection, names: Sequence[str]
 ) -> dict[str, TabularPolicy | None]:
     """Several policies by name; None: an object of one's own, which no database can hold."""
-    tables: dict[str, TabularPolicy | None] = {}
-    for number, name in enumerate(names, 1):
-        row = _kept(store, connection, number)
-        if row.kind == "table":
-            with reading_row(store.name, "designs", number):
-                tables[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
-        else:
-            tables[name] = None
-    return tables
+    rows = {name: kept_row(store, connection, k) for k, name in enumerate(names, 1)}
+    return {n: table_of(store, row) if row.kind == "table" else None for n, row in rows.items()}
 
 
 #: So many of the last decisions are compared.
@@ -433,7 +422,7 @@ COMPARED = 64
 
 
 def remember_target(
-    journal: Store,
+    store: Store,
     connection: sa.Connection,
     target: Target,
     horizon: int,
@@ -450,47 +439,63 @@ def remember_target(
     if mark is None:
         return
     arrays = {name: _array_text(array) for name, array in _arrays(mark).items()}
-    journal.set_fact(connection, "target", {"table": mark.table, **arrays})
+    store.set_fact(connection, "target", {"table": mark.table, **arrays})
 
 
-def check_target(journal: Store, connection: sa.Connection, target: Target, terms: Terms) -> None:
+def check_target(store: Store, connection: sa.Connection, target: Target, terms: Terms) -> None:
     """See that a policy is the campaign's target.
 
     Raises:
         InputError: it is another policy.
     """
-    kept = journal.fact(connection, "target")
+    kept = store.fact(connection, "target")
     if kept is not None:
-        with reading_row(journal.name, "facts", "target"):
+        with reading_row(store.name, "facts", "target"):
             obs, t, answers = (_array_of(name, kept[name]) for name in ("obs", "t", "answers"))
             mark = Fingerprint(obs, t, answers, kept["table"])
-        mark.check(target, terms.horizon, journal.name)
+        mark.check(target, terms.horizon, store.name)
     if isinstance(target, ContinuousPolicy):
         return  # its probabilities are 1/K for any policy of K candidates
-    rows = connection.execute(
-        sa.select(
-            STEPS.c.episode, STEPS.c.step, STEPS.c.obs, STEPS.c.action, STEPS.c.target_probability
-        )
-        .where(STEPS.c.chooser != "baseline")  # its own probabilities
-        .order_by(STEPS.c.decided.desc())
-        .limit(COMPARED)
-    )
-    for row in rows.all():
-        with reading_row(journal.name, "steps", (row.episode, row.step)):
+    chosen = STEPS.c.chooser != "baseline"  # its own probabilities
+    for row, obs, action in _last_decisions(store, connection, chosen):
+        _check_policy(store, "target", target, row, obs, action, row.target_probability)
+
+
+def _last_decisions(
+    store: Store, connection: sa.Connection, chosen: sa.ColumnElement[bool]
+) -> Iterator[tuple[sa.Row[Any], NDArray[Any], int]]:
+    """Rows of the last decisions, with observation and action."""
+    query = sa.select(STEPS).where(chosen).order_by(STEPS.c.decided.desc()).limit(COMPARED)
+    for row in connection.execute(query).all():
+        with reading_row(store.name, "steps", (row.episode, row.step)):
             obs, action = decode(row.obs), int(decode(row.action))
             if obs.dtype.kind not in "iuf" or not isinstance(row.target_probability, float):
                 raise ValueError(f"obs {row.obs:.60}, probability {row.target_probability!r:.60}")
-        probs = probs_of(target, obs[None], row.step)
-        now = float(probs[0, action]) if action < probs.shape[1] else -1.0
-        if not abs(now - row.target_probability) <= PROBABILITY_SLACK:
-            raise InputError(
-                f"target: is not the policy of {journal.name}: its probability of action {action} "
-                f"at {row.obs:.60}, t={row.step} is {now:.6g}, recorded is "
-                f"{row.target_probability:.6g}; expected the same target"
-            )
+        yield row, obs, action
 
 
-def check_several(journal: Store, connection: sa.Connection, policies: PolicySet) -> None:
+def _check_policy(
+    store: Store,
+    name: str,
+    policy: Policy,
+    row: sa.Row[Any],
+    obs: NDArray[Any],
+    action: int,
+    recorded: float,
+) -> None:
+    """See that a policy gives an action the probability that was recorded."""
+    probs = probs_of(policy, obs[None], row.step)
+    now = float(probs[0, action]) if action < probs.shape[1] else -1.0
+    if not abs(now - recorded) <= PROBABILITY_SLACK:
+        expected = "target" if name == "target" else "policies"
+        raise InputError(
+            f"{name}: is not the policy of {store.name}: its probability of action {action} at "
+            f"{row.obs:.60}, t={row.step} is {now:.6g}, recorded is {recorded:.6g}; expected the "
+            f"same {expected}"
+        )
+
+
+def check_several(store: Store, connection: sa.Connection, policies: PolicySet) -> None:
     """See that several policies are those of the campaign: they give what was recorded last.
 
     Raises:
@@ -498,7 +503,7 @@ def check_several(journal: Store, connection: sa.Connection, policies: PolicySet
     """
     if policies.continuous:
         return  # densities are recorded relative to each other
-    kept = kept_policies(journal, connection, policies.names[: policies.asked])
+    kept = kept_policies(store, connection, policies.names[: policies.asked])
     for name, policy, before in zip(policies.names, policies.policies, kept.values(), strict=False):
         if before is None or not isinstance(policy, TabularPolicy):
             continue
@@ -506,32 +511,17 @@ def check_several(journal: Store, connection: sa.Connection, policies: PolicySet
         tables = before.table(T), policy.table(T)
         if tables[0].shape != tables[1].shape or np.abs(tables[0] - tables[1]).max() > 1e-9:
             raise InputError(
-                f"policies[{name!r}]: is not the policy of {journal.name}, which holds another "
+                f"policies[{name!r}]: is not the policy of {store.name}, which holds another "
                 "table; expected the same policies"
             )
-    columns = (STEPS.c.episode, STEPS.c.step, STEPS.c.obs, STEPS.c.action)
-    rows = connection.execute(
-        sa.select(*columns, STEPS.c.target_probabilities)
-        .where(STEPS.c.target_probabilities.is_not(None))
-        .order_by(STEPS.c.decided.desc())
-        .limit(COMPARED)
-    )
-    for row in rows.all():
-        with reading_row(journal.name, "steps", (row.episode, row.step)):
-            obs, action = decode(row.obs), int(decode(row.action))
+    chosen = STEPS.c.target_probabilities.is_not(None)
+    for row, obs, action in _last_decisions(store, connection, chosen):
+        with reading_row(store.name, "steps", (row.episode, row.step)):
             each = json.loads(row.target_probabilities)
-        for k, said in enumerate(each):
-            one = policies.policies[k]
-            if said is None or not isinstance(one, Policy):
-                continue
-            probs = probs_of(one, obs[None], row.step)
-            own_probability = float(probs[0, action]) if action < probs.shape[1] else -1.0
-            if not abs(own_probability - said) <= PROBABILITY_SLACK:
-                raise InputError(
-                    f"policies[{policies.names[k]!r}]: is not the policy of {journal.name}: its "
-                    f"probability of action {action} at {row.obs:.60}, t={row.step} is "
-                    f"{own_probability:.6g}, recorded is {said:.6g}; expected the same policies"
-                )
+        for k, recorded in enumerate(each):
+            policy, name = policies.policies[k], f"policies[{policies.names[k]!r}]"
+            if recorded is not None and isinstance(policy, Policy):
+                _check_policy(store, name, policy, row, obs, action, recorded)
 
 
 def _arrays(mark: Fingerprint) -> dict[str, Any]:

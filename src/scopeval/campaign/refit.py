@@ -36,7 +36,7 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.state import CampaignState, StagePlan, budget_after
 from scopeval.campaign.steps import read_episodes
-from scopeval.campaign.store import DESIGNS, EVENTS, Event, kept_digests
+from scopeval.campaign.store import DESIGNS, EVENTS, Event, Store, kept_digests
 from scopeval.campaign.transfer import kept_logs
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError
@@ -46,7 +46,7 @@ from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.question.question import Question
 
-__all__ = ["RefitProcess", "confirmed", "main", "refit_now"]
+__all__ = ["PROGRAM", "RefitProcess", "confirmed", "main", "refit_now", "task_of"]
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,26 @@ def _read_logs(connection: sa.Connection, horizon: int, before: int) -> Transiti
     return Transitions.concat(logs) if logs else None
 
 
+#: A process for one task, which comes by the standard input; it runs a function of a module.
 #: Nothing of scopeval is imported before the folders are those of the task.
 PROGRAM = (
     "import json, sys; task = json.loads(sys.stdin.read()); sys.path[:] = task['path']; "
-    "from scopeval.campaign.campaign import refit_task; sys.exit(refit_task(task))"
+    "from {} import {} as run; sys.exit(run(task))"
 )
+
+
+def task_of(store: Store) -> dict[str, Any]:
+    """What such a process must know: the database, and from where this one imports."""
+    where, here = store.where, os.getcwd()
+    return {
+        "where": where if "://" in where else os.path.abspath(where),
+        "path": [os.path.join(here, entry) for entry in sys.path],
+        "folder": here,
+    }
+
+
+#: What computes a design there.
+REFIT = ("scopeval.campaign.campaign", "refit_task")
 
 #: Bytes at the end of what a failed process wrote that are read, and characters that are told.
 READ, LONGEST = 4096, 300
@@ -251,7 +266,7 @@ class RefitProcess:
         self._waiting = 0
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it was read)
         self._running = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM],
+            [sys.executable, "-P", "-c", PROGRAM.format(*REFIT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
@@ -263,13 +278,7 @@ class RefitProcess:
             pipe.write(json.dumps(self._task()).encode())
 
     def _task(self) -> dict[str, Any]:
-        where, here = self._recorder.store.where, os.getcwd()
-        task: dict[str, Any] = {
-            "where": where if "://" in where else os.path.abspath(where),
-            "name": self._name,
-            "path": [os.path.join(here, entry) for entry in sys.path],
-            "folder": here,
-        }
+        task = task_of(self._recorder.store) | {"name": self._name}
         if self._name is None and isinstance(self._target, TabularPolicy):
             table = self._target.table(self._target.horizon or 1)
             task["table"] = (table if self._target.horizon else table[0]).tolist()

@@ -59,6 +59,9 @@ __all__ = [
     "write_decision",
     "write_outcome",
 ]
+#: Rows that are fetched together where all are read.
+READ_TOGETHER = 1000
+
 # Statements of every step, built once: building one takes longer than carrying it out.
 _add_decision = sa.insert(STEPS)
 #: An outcome is written once: `reward` is empty before.
@@ -670,9 +673,10 @@ def read_episodes(
         .where(chosen, STEPS.c.reward.is_not(None))
         .order_by(STEPS.c.episode, STEPS.c.step)
     )
+    steps: Any = connection.execute(query, execution_options={"yield_per": READ_TOGETHER})
     made = {  # one episode after the other: all rows together take ten times as much memory
-        number: record_of(number, by_target[number], list(some), signals)
-        for number, some in groupby(connection.execute(query), lambda row: int(row.episode))
+        number: _compact(record_of(number, by_target[number], list(some), signals))
+        for number, some in groupby(steps, lambda row: int(row.episode))
     }
     records = [made.get(n) or record_of(n, by_target[n], [], signals) for n in sorted(by_target)]
     controlled = any(np.any(record.controls) for record in records)
@@ -684,6 +688,13 @@ def read_episodes(
             "expected fewer, try episodes(plant=...)"
         ) from error
     return episodes if plant is not None else replace(episodes, lost=tuple(read_lost(connection)))
+
+
+def _compact(record: EpisodeRecord) -> EpisodeRecord:
+    """The same with arrays in place of lists, which take a fifth of the memory."""
+    names = ("obs", "action", "reward", "cost", "probs", "controls")
+    columns: dict[str, Any] = {name: np.asarray(getattr(record, name)) for name in names}
+    return replace(record, **columns)
 
 
 def write_episodes(task: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ of older formats are brought to today's, in one transaction, when they are opene
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import io
@@ -15,7 +16,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,7 +67,9 @@ __all__ = [
     "kept_logs",
     "logs_of_bytes",
     "migrate",
+    "packed",
     "prune_campaign",
+    "unpacked",
 ]
 
 KIND = "scopeval campaign"
@@ -353,14 +356,37 @@ def _from_2(store: Store, connection: sa.Connection, now: float) -> None:
 _STEPS: dict[Any, Callable[[Store, sa.Connection, float], None]] = {1: _from_1, 2: _from_2}
 
 
+# -- logs, histories and episodes as bytes ---------------------------------------------------------
+
+
+def packed(columns: Mapping[str, Any]) -> bytes:
+    """Arrays by name, compressed."""
+    buffer = io.BytesIO()
+    pack(buffer, columns)
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def unpacked(name: str, what: str, content: bytes, names: Sequence[str]) -> Iterator[Any]:
+    """What `packed` was given, for the block that makes something of it.
+
+    Raises:
+        DataError: other bytes, or bytes that would unpack to far more than they are; or the block
+            can make nothing of them.
+    """
+    with (
+        reading(name, what),
+        open_archive(name, io.BytesIO(content), len(content), names=names) as archive,
+    ):
+        yield {one: archive.read(one) for one in archive.headers}
+
+
 _COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
 
 
 def bytes_of_logs(logs: Transitions) -> bytes:
     """The columns, compressed."""
-    buffer = io.BytesIO()
-    pack(buffer, logs.stored_columns())
-    return buffer.getvalue()
+    return packed(logs.stored_columns())
 
 
 def keep_logs(connection: sa.Connection, logs: Transitions) -> None:
@@ -376,16 +402,9 @@ def kept_logs(connection: sa.Connection) -> Transitions | None:
 
 
 def logs_of_bytes(content: bytes) -> Transitions:
-    """What `bytes_of_logs` made.
-
-    Raises:
-        DataError: other bytes, or bytes that would unpack to far more than they are.
-    """
-    with (
-        reading("logs", "the columns of Transitions"),
-        open_archive("logs", io.BytesIO(content), len(content), names=_COLUMNS) as archive,
-    ):
-        columns: dict[str, Any] = {name: archive.read(name) for name in archive.headers}
+    """What `bytes_of_logs` made."""
+    with unpacked("logs", "the columns of Transitions", content, _COLUMNS) as columns:
+        pass
     return Transitions(**columns)
 
 
@@ -429,19 +448,14 @@ def check_history(context: History | None, *, bounded: bool) -> History | None:
 
 def keep_history(connection: sa.Connection, history: History) -> None:
     """Write it."""
-    buffer = io.BytesIO()
     numbers = () if history.signals or history.columns is None else history.columns
-    pack(
-        buffer,
-        {
-            "paths": history.paths,
-            "names": np.array(history.signals, np.str_),
-            "numbers": np.atleast_1d(np.asarray(numbers, np.int64)),
-            "about": np.array([json.dumps({"law": history.law, "block": history.block})]),
-        },
-    )
-    row = {"name": _CONTEXT, "content": buffer.getvalue()}
-    connection.execute(LOGS.insert(), row)
+    columns = {
+        "paths": history.paths,
+        "names": np.array(history.signals, np.str_),
+        "numbers": np.atleast_1d(np.asarray(numbers, np.int64)),
+        "about": np.array([json.dumps({"law": history.law, "block": history.block})]),
+    }
+    connection.execute(LOGS.insert(), {"name": _CONTEXT, "content": packed(columns)})
 
 
 def kept_history(connection: sa.Connection) -> History | None:
@@ -449,14 +463,11 @@ def kept_history(connection: sa.Connection) -> History | None:
     content = connection.execute(sa.select(LOGS.c.content).where(LOGS.c.name == _CONTEXT)).scalar()
     if content is None:
         return None
-    with (
-        reading(_CONTEXT, "the history of a campaign"),
-        open_archive(_CONTEXT, io.BytesIO(content), len(content), names=_OF_HISTORY) as archive,
-    ):
-        paths, names, numbers, about = (archive.read(name) for name in _OF_HISTORY)
+    with unpacked(_CONTEXT, "the history of a campaign", content, _OF_HISTORY) as columns:
+        paths, names, numbers, about = (columns[name] for name in _OF_HISTORY)
         kept = json.loads(str(about[0]))
-        columns: Any = [str(x) for x in names] or [int(x) for x in numbers] or None
-        return History(paths, columns, law=kept["law"], block=kept["block"])
+        chosen: Any = [str(x) for x in names] or [int(x) for x in numbers] or None
+        return History(paths, chosen, law=kept["law"], block=kept["block"])
 
 
 _EPISODE_COLUMNS = (
@@ -467,24 +478,14 @@ _EPISODE_COLUMNS = (
 
 def bytes_of_episodes(episodes: MixtureEpisodes) -> bytes:
     """The columns, compressed."""
-    buffer = io.BytesIO()
-    pack(buffer, {name: np.asarray(getattr(episodes, name)) for name in _EPISODE_COLUMNS})
-    return buffer.getvalue()
+    return packed({name: np.asarray(getattr(episodes, name)) for name in _EPISODE_COLUMNS})
 
 
 def episodes_of_bytes(content: bytes) -> MixtureEpisodes:
-    """What `bytes_of_episodes` made; without what was lost, and reasons of failures.
-
-    Raises:
-        DataError: other bytes, or bytes that would unpack to far more than they are.
-    """
-    name = "episodes"
-    with (
-        reading(name, "the episodes of a campaign over several policies"),
-        open_archive(name, io.BytesIO(content), len(content), names=_EPISODE_COLUMNS) as archive,
-    ):
-        columns: dict[str, Any] = {one: archive.read(one) for one in _EPISODE_COLUMNS}
-        rows = {len(column) for column in columns.values()}
+    """What `bytes_of_episodes` made; without what was lost, and reasons of failures."""
+    what = "the episodes of a campaign over several policies"
+    with unpacked("episodes", what, content, _EPISODE_COLUMNS) as columns:
+        rows = {len(columns[name]) for name in _EPISODE_COLUMNS}
         if len(rows) != 1 or columns["weights"].ndim != 3 or columns["reward"].ndim != 2:
             raise ValueError(f"columns of {sorted(rows)} rows")
     failed = np.flatnonzero(columns["failed"].any(axis=0))

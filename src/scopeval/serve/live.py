@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from scopeval.campaign.view import (
     GuardStatus,
     PlantStatus,
     moment,
-    reading,
     sureness,
     trace_of,
 )
@@ -38,7 +38,7 @@ from scopeval.serve.service import Viewer
 __all__ = [
     "LivePage",
     "LiveView",
-    "PlantRow",
+    "ago",
     "differences_figure",
     "ended_at",
     "promise_figure",
@@ -64,40 +64,9 @@ _STATES: dict[str, Tone] = {
 }
 
 
-@dataclass(frozen=True)
-class PlantRow:
-    """A plant on the page.
+class EventRow(NamedTuple):
+    """One or more equal events on the page: when the last one happened, what, and who or where."""
 
-    Attributes:
-        name: of the plant.
-        seen: how long ago it was heard.
-        moment: that moment, seconds since 1970.
-        silent: nothing was heard for too long.
-        doing: what it does.
-        obs: what was observed last, and
-        action: decided, and by whom.
-        finished: number of episodes, and
-        lost: likewise.
-        episode: the running one, which an operator can give up; None: none runs.
-    """
-
-    name: str
-    seen: str
-    moment: float
-    silent: bool
-    doing: str
-    obs: str
-    action: str
-    finished: str
-    lost: str
-    episode: int | None
-
-
-@dataclass(frozen=True)
-class EventRow:
-    """An event on the page: when it happened in UTC and in seconds, and what."""
-
-    when: str
     moment: float
     kind: str
     text: str
@@ -122,6 +91,7 @@ class LiveView:
         events: the last ones.
         kinds: of all events, by which they can be filtered.
         head: number and hash of the last event.
+        now: when it was made, seconds since 1970.
     """
 
     state: Verdict
@@ -133,10 +103,11 @@ class LiveView:
     safety_text: str
     guards: tuple[Check, ...]
     stages: tuple[Check, ...]
-    plants: tuple[PlantRow, ...]
+    plants: tuple[PlantStatus, ...]
     events: tuple[EventRow, ...]
     kinds: tuple[str, ...]
     head: str
+    now: float
 
 
 class LivePage:
@@ -233,10 +204,11 @@ def view_of(
         safety_text=text,
         guards=tuple(_guard(guard) for guard in status.guards),
         stages=(*_policies(status), *_stages(status, designs, terms), *_shares(result)),
-        plants=tuple(_plant(plant, now) for plant in plants),
+        plants=tuple(plants),
         events=_rows(events),
         kinds=KINDS,
         head=f"{status.last_event}:{status.head}",
+        now=now,
     )
 
 
@@ -247,7 +219,7 @@ def _rows(events: Iterable[Event]) -> tuple[EventRow, ...]:
         same = list(group)
         last, first = max(e.time for e in same), min(e.time for e in same)
         repeated = f" ({len(same)} times since {moment(first)})" if len(same) > 1 else ""
-        rows.append(EventRow(moment(last), last, kind, same[0].text + repeated, where))
+        rows.append(EventRow(last, kind, same[0].text + repeated, where))
     return tuple(rows[:LINES])
 
 
@@ -408,15 +380,6 @@ def _shares(result: Evaluation | None) -> list[Check]:
         )
         for stage in (result.stages if result is not None else ())
     ]
-
-
-def _plant(plant: PlantStatus, now: float) -> PlantRow:
-    by = "" if plant.by is None else f" by the {plant.by}"
-    return PlantRow(
-        plant.name, ago(now - plant.seen), plant.seen, plant.silent, plant.doing,
-        reading(plant.obs), reading(plant.action) + by, f"{plant.finished:,}", f"{plant.lost:,}",
-        plant.episode,
-    )  # fmt: skip
 
 
 def ago(seconds: float) -> str:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from scopeval import __version__
 from scopeval.campaign.terms import Command, command_of
+from scopeval.campaign.view import moment, reading
 from scopeval.report.page import Figure
 from scopeval.serve.auth import (
     LOCAL,
@@ -32,7 +33,7 @@ from scopeval.serve.auth import (
     has_role,
     is_own_origin,
 )
-from scopeval.serve.live import KINDS, LiveView
+from scopeval.serve.live import KINDS, LiveView, ago
 from scopeval.serve.models import CommandBody, EpisodeNumber
 from scopeval.serve.routes import AppState, State, carry_out
 
@@ -48,13 +49,15 @@ def _read(name: str, package: str = "scopeval.serve") -> str:
 
 @functools.cache
 def _templates() -> Environment:
-    return Environment(
+    made = Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals |= {"ago": ago, "moment": moment, "reading": reading}
+    return made
 
 
 @functools.cache
@@ -227,23 +230,24 @@ async def sign_in_page(state: State) -> Response:
     return _sign_in(state, "")
 
 
+#: The form that asks for a token; others differ from it.
+_FORM: dict[str, Any] = {
+    "heading": "Sign in",
+    "text": "With a token of a viewer or an operator. It is made by scopeval serve-token.",
+    "action": "sign-in",
+    "form": None,
+    "episode": None,
+    "label": "Token",
+    "field": "token",
+    "kind": "password",
+    "final": False,
+    "yes": "Sign in",
+    "back": "",
+}
+
+
 def _sign_in(state: AppState, wrong: str, status: int = 200) -> Response:
-    content = {
-        "title": state.title,
-        "heading": "Sign in",
-        "text": "With a token of a viewer or an operator. It is made by scopeval serve-token.",
-        "wrong": wrong,
-        "action": "sign-in",
-        "form": None,
-        "episode": None,
-        "label": "Token",
-        "field": "token",
-        "kind": "password",
-        "final": False,
-        "yes": "Sign in",
-        "back": "",
-    }
-    return page("ask.html.jinja", content, status=status)
+    return page("ask.html.jinja", _FORM | {"title": state.title, "wrong": wrong}, status=status)
 
 
 @router.post("/sign-in")
@@ -291,7 +295,7 @@ def _ask(
     wrong: str,
     status: int = 200,
 ) -> Response:
-    content = {
+    content = _FORM | {
         "title": state.title,
         "heading": command.question if episode is None else f"{command.question} ({episode})",
         "text": command.text + (" This cannot be undone." if command.final else ""),

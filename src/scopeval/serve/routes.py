@@ -50,7 +50,6 @@ from scopeval.serve.models import (
 )
 from scopeval.serve.service import (
     CampaignService,
-    Counts,
     Metrics,
     OverloadedError,
     Viewer,
@@ -105,21 +104,17 @@ class AppState:
     title: str
     checked: tuple[float, str | None] = (-1e9, None)
 
-    def counts(self) -> Counts:
-        """What the parts have counted."""
-        queue = self.queue
-        return Counts(
-            totals={
-                "decisions": self.service.decisions,
-                "transactions": queue.groups,
-                "written_calls": queue.calls,
-                "database_errors": queue.failures,
-                "webhook_failures": self.hooks.failed,
-            },
-            waiting=queue.waiting,
-            webhook_waiting=self.hooks.waiting,
-            refused=dict(self.access.refused),
-        )
+    def counts(self) -> dict[str, int]:
+        """What the parts have counted, by the names of `service.COUNTS`."""
+        return {
+            "decisions": self.service.decisions,
+            "transactions": self.queue.groups,
+            "written_calls": self.queue.calls,
+            "database_errors": self.queue.failures,
+            "webhook_failures": self.hooks.failed,
+            "waiting_calls": self.queue.waiting,
+            "webhook_waiting": self.hooks.waiting,
+        }
 
     async def readiness(self) -> str | None:
         """Why nothing can be recorded now; None: it can. Tried at most once a second."""
@@ -450,7 +445,7 @@ async def shadow(state: State, token: ViewerCaller) -> Any:
 async def metrics(state: State, token: ViewerCaller) -> Response:
     """Numbers for Prometheus."""
     now = await asyncio.to_thread(state.viewer.status)
-    content = state.metrics.text(now, state.counts())
+    content = state.metrics.text(now, state.counts(), dict(state.access.refused))
     return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import queue
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +37,7 @@ from scopeval import __version__
 from scopeval.campaign.campaign import LocalBackend, open_local
 from scopeval.campaign.designs import Policies
 from scopeval.campaign.episode import Episode
+from scopeval.campaign.refit import PROGRAM, task_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import PLANTS
 from scopeval.campaign.terms import command_of
@@ -50,7 +51,6 @@ from scopeval.serve.models import ActBody, EndBody, Limits, LoseBody, ObserveBod
 
 __all__ = [
     "CampaignService",
-    "Counts",
     "Metrics",
     "OverloadedError",
     "RefusedError",
@@ -483,12 +483,7 @@ WAIT, LONGEST = 60.0, 600.0
 #: memory is then given back. One step takes about 25 microseconds, a process 2 seconds to start.
 IN_PROCESS = 10_000
 
-#: Nothing of scopeval is imported before the folders are those of the task.
-PROGRAM = (
-    "import json, sys; task = json.loads(sys.stdin.read()); sys.path[:] = task['path']; "
-    "from {} import {} as write; write(task)"
-)
-#: What writes a file there. Episodes, which are many, need little of the package.
+#: What writes a file in a process of its own. Episodes, which are many, need little of the package.
 _WRITERS = {
     "episodes": ("scopeval.campaign.steps", "write_episodes"),
     "logs": ("scopeval.serve.service", "write_task"),
@@ -657,14 +652,7 @@ class Viewer:
         if steps <= IN_PROCESS or alone:
             write_file(self.backend, kind, path, about)
             return
-        where, here = self.backend.store.where, os.getcwd()
-        task = {
-            "where": where if "://" in where else os.path.abspath(where),
-            "path": [os.path.join(here, entry) for entry in sys.path],
-            "kind": kind,
-            "file": str(path),
-            "about": about,
-        }
+        task = task_of(self.backend.store) | {"kind": kind, "file": str(path), "about": about}
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM.format(*_WRITERS[kind])],
             input=json.dumps(task).encode(),
@@ -702,23 +690,6 @@ def write_task(task: dict[str, Any]) -> None:
 STATES = ("running", "paused", "handed over", "stopped")
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What the parts of a service have counted.
-
-    Attributes:
-        totals: by name, see TOTALS.
-        waiting: calls that wait for the database.
-        webhook_waiting: events that wait for another try.
-        refused: calls by status.
-    """
-
-    totals: Mapping[str, int]
-    waiting: int
-    webhook_waiting: int
-    refused: Mapping[int, int]
-
-
 class Metrics:
     """Counts calls by route and status, and how long they took."""
 
@@ -743,23 +714,20 @@ class Metrics:
         self._calls.labels(route, str(status)).inc()
         self._times.labels(route).observe(seconds)
 
-    def text(self, status: CampaignStatus, counts: Counts) -> bytes:
-        """All of it."""
-        registry = CollectorRegistry()
-        registry.register(_Collector([*_campaign(status), *_service(counts)]))
+    def text(
+        self, status: CampaignStatus, counts: Mapping[str, int], refused: Mapping[int, int]
+    ) -> bytes:
+        """All of it.
+
+        Args:
+            status: of the campaign.
+            counts: what the parts of the service have counted, by the names of COUNTS.
+            refused: calls by status.
+        """
+        registry, metrics = CollectorRegistry(), [*_campaign(status), *_service(counts, refused)]
+        registry.register(SimpleNamespace(collect=lambda: metrics))
         content: bytes = generate_latest(registry) + generate_latest(self._registry)
         return content
-
-
-class _Collector:
-    """Gives metrics that are made when they are asked for."""
-
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        """All of them."""
-        return iter(self._metrics)
 
 
 def _campaign(status: CampaignStatus) -> Iterator[Metric]:
@@ -831,32 +799,28 @@ def _policies(status: CampaignStatus) -> Iterator[Metric]:
     )
 
 
-#: What the totals are.
-TOTALS = {
-    "decisions": "Decisions answered.",
-    "transactions": "Transactions written.",
-    "written_calls": "Calls in these transactions.",
-    "database_errors": "Transactions that were not committed.",
-    "webhook_failures": "Events that a webhook did not take, given up.",
+#: What the parts of a service count, in all and now.
+COUNTS: dict[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str]] = {
+    "decisions": (CounterMetricFamily, "Decisions answered."),
+    "transactions": (CounterMetricFamily, "Transactions written."),
+    "written_calls": (CounterMetricFamily, "Calls in these transactions."),
+    "database_errors": (CounterMetricFamily, "Transactions that were not committed."),
+    "webhook_failures": (CounterMetricFamily, "Events that a webhook did not take, given up."),
+    "waiting_calls": (GaugeMetricFamily, "Calls that wait."),
+    "webhook_waiting": (GaugeMetricFamily, "Events that wait for another try."),
 }
 
 
-def _service(counts: Counts) -> Iterator[Metric]:
+def _service(counts: Mapping[str, int], refused: Mapping[int, int]) -> Iterator[Metric]:
     """The numbers about the service."""
     about = GaugeMetricFamily("scopeval_build_info", "The version.", labels=["version"])
     about.add_metric([__version__], 1)
     yield about
-    for name, text in TOTALS.items():
-        yield CounterMetricFamily(f"scopeval_{name}", text, value=counts.totals[name])
-    yield GaugeMetricFamily("scopeval_waiting_calls", "Calls that wait.", value=counts.waiting)
-    yield GaugeMetricFamily(
-        "scopeval_webhook_waiting",
-        "Events that wait for another try.",
-        value=counts.webhook_waiting,
-    )
-    refused = CounterMetricFamily(
+    for name, (kind, text) in COUNTS.items():
+        yield kind(f"scopeval_{name}", text, value=counts[name])
+    family = CounterMetricFamily(
         "scopeval_refused", "Calls with a wrong token, role or rate.", labels=["status"]
     )
-    for status, calls in sorted(counts.refused.items()):
-        refused.add_metric([str(status)], calls)
-    yield refused
+    for status, calls in sorted(refused.items()):
+        family.add_metric([str(status)], calls)
+    yield family
