@@ -27,7 +27,7 @@ fi
 
 mounts=""
 for place in /etc/pip.conf /etc/ssl/certs $(sed -n 's/.*= *//p' /etc/pip.conf 2>/dev/null); do
-    place=${place#file://}
+    case $place in file://*) place=$(dirname "${place#file://}") ;; esac  # an index and its files
     case $place in /*) [ -e "$place" ] && mounts="$mounts --volume $place:$place:ro" ;; esac
 done
 # shellcheck disable=SC2086 (several words)

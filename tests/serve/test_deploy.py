@@ -57,9 +57,9 @@ def test_systemd_takes_the_unit(tmp_path):
 
 def test_rules_ask_for_metrics_that_exist():
     pytest.importorskip("prometheus_client")
-    from scopeval.serve import viewer
+    from scopeval.serve import service
 
-    source = Path(viewer.__file__).read_text()
+    source = Path(service.__file__).read_text()
     text = (DEPLOY / "prometheus-rules.yml").read_text()
     for name in set(re.findall(r"scopeval_(\w+)", text)) - {"scopeval"}:
         plain = re.sub(r"_(total|bucket)$", "", name)
