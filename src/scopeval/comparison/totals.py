@@ -43,7 +43,7 @@ from scopeval.question.promise import Compared, Promise
 from scopeval.question.stop import Stop
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.costs import EpisodeCosts, limit_costs
+from scopeval.safety.costs import ControlledSum, CostSteps, EpisodeCosts, limit_costs
 from scopeval.safety.guard import Guard
 
 __all__ = [
@@ -90,28 +90,68 @@ class CostTerms:
             return None
         return Guard(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
 
-    def of(self, episodes: MixtureEpisodes) -> EpisodeCosts:
-        """Costs of finished episodes, and the baseline's by the same episodes."""
-        cost = np.asarray(episodes.cost @ discounts(self.gamma, episodes.horizon))
+    def of(self, episodes: MixtureEpisodes, earlier: CostsAhead) -> EpisodeCosts:
+        """Costs of finished episodes, and the baseline's by the same episodes.
+
+        What earlier episodes cost from each step on is the control variate of both (`safety.costs`):
+        without it the baseline's cost has the noise of the draw of the policies.
+        """
+        discount = discounts(self.gamma, episodes.horizon)
+        cost = np.asarray(episodes.cost @ discount)
         largest = episodes.cost.max(axis=1, initial=0.0)
         if self.compared == "limit":
             assert self.promise is not None
             assert self.promise.limit is not None
             return limit_costs(cost, self.promise.limit, largest)
         weights: Floats = episodes.weights[:, :, self.baseline]
+        before, after = weights[:, :-1], weights[:, 1:]
+        ahead = earlier.add(episodes, self.gamma) * episodes.steps
+        # no weight exceeds 1 / share, so that no ratio exceeds 1 / (share * the weight before)
+        most = before * episodes.shares[:, [self.baseline]]
+        peak = np.divide(ahead, most, out=np.zeros_like(ahead), where=most > 0)
+        steps = CostSteps(
+            ControlledSum(np.ones_like(after), episodes.cost, ahead, ahead, ahead, discount),
+            ControlledSum(after, episodes.cost, ahead, ahead, peak, discount),
+        )
         return EpisodeCosts(
             cost,
             weighted_costs(episodes, self.gamma)[:, self.baseline],
-            weights[:, -1],
-            weights[:, 1:] @ discounts(self.gamma, episodes.horizon),
+            after[:, -1],
+            after @ discount,
             largest,
+            cost,
+            steps.target.plain(),
+            steps,
         )
 
     def certificate(self, episodes: MixtureEpisodes, *, anytime: bool) -> Certificate:
         """The verdict about the promise, or about at most the baseline's cost where none is."""
         ledger = Ledger(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
-        ledger.add(self.of(episodes))
+        ledger.add(self.of(episodes, CostsAhead(episodes.horizon)))
         return ledger.certificate(anytime=anytime)
+
+
+class CostsAhead:
+    """What episodes have cost from each step on: the mean over all earlier ones, [T].
+
+    It is known before an episode begins, so that it may stand in its control variate.
+    """
+
+    def __init__(self, horizon: int) -> None:
+        self._sum, self._episodes = np.zeros(horizon), 0
+
+    def add(self, episodes: MixtureEpisodes, gamma: float) -> Floats:
+        """The means before each of some episodes, [N, T]; 0 before the first of all."""
+        ahead = np.zeros_like(episodes.cost)
+        follows = np.zeros(len(ahead))
+        for t in reversed(range(episodes.horizon)):
+            ahead[:, t] = follows = episodes.cost[:, t] + gamma * follows
+        sums = self._sum + np.cumsum(ahead, axis=0)
+        counts = self._episodes + np.arange(len(ahead))
+        means = (sums - ahead) / np.maximum(counts, 1)[:, None]
+        if len(ahead):
+            self._sum, self._episodes = sums[-1], int(counts[-1]) + 1
+        return np.maximum(means, 0.0)
 
 
 # -- what is known ---------------------------------------------------------------------------------
@@ -502,7 +542,10 @@ def run_mixture(
     look = totals.adaptive or totals.most is not None
     plan.suit(side_by_side, guards, grow=look, check=look)
 
+    earlier: CostsAhead | None = None
+
     def batch(first: int, count: int) -> None:
+        nonlocal earlier
         part = run(first, count if totals.most is None else min(count, totals.most), totals.shares)
         if not len(part) and not totals.finished and not part.interrupted:
             raise none_finished(part.lost)
@@ -510,7 +553,8 @@ def run_mixture(
         if guards:
             lost = sum(one.cost for one in part.lost)
             spent = part.cost.sum(axis=1)
-            state = watched(guards, costs.of(part), spent, lost, covered=True)
+            earlier = earlier or CostsAhead(part.horizon)
+            state = watched(guards, costs.of(part, earlier), spent, lost, covered=True)
             if state.tripped:
                 plan.end(f"stopped by the guard: {state.reason}")
         if progress is not None:

@@ -119,7 +119,7 @@ class Certificate:
                 f"than {100 * rare:.2g}% of episodes have one."
             )
         spent = f"it cost {self.cost:.4g} per episode"
-        if math.isfinite(self.expected_cost):
+        if math.isfinite(self.expected_cost) and not math.isclose(self.expected_cost, self.cost):
             spent += f"; its expected cost is estimated as {self.expected_cost:.4g},"
         against = f" against an estimated {self.target_cost:.4g} for the {self._policy()}"
         if self.compared == "limit":
