@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_mixture import Enumerated, mixtures
 
 from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.totals import CostsAhead, CostTerms
 from scopeval.safety.costs import ROOM
-from test_mixture import Enumerated, mixtures
 
 FEW = settings(max_examples=40, deadline=None)
 

@@ -93,7 +93,7 @@ class CostTerms:
     def of(self, episodes: MixtureEpisodes, earlier: CostsAhead) -> EpisodeCosts:
         """Costs of finished episodes, and the baseline's by the same episodes.
 
-        What earlier episodes cost from each step on is the control variate of both (`safety.costs`):
+        Their control variate is what earlier episodes cost from each step on (`safety.costs`):
         without it the baseline's cost has the noise of the draw of the policies.
         """
         discount = discounts(self.gamma, episodes.horizon)
