@@ -34,7 +34,7 @@ from scopeval.behavior.priced_designs import Judged
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.sweep import Kind, line_6, sweep
-from scopeval.behavior.thresholds import ALONE, CONTROL_VARIATE, FLOORS, LEAST_SUPPORT, SLACK
+from scopeval.behavior.thresholds import CONTROL_VARIATE, FLOORS, HARMLESS, LEAST_SUPPORT, SLACK
 from scopeval.exact import TabularMDP
 from scopeval.models.protocols import Caution
 
@@ -56,10 +56,10 @@ def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  #
 
 
 def compared(*some: tuple, cost=1.0, own=0.4) -> Compared:
-    """Candidates by (method, share of the target policy, upper end of variance)."""
+    """By (method, share of the target policy, upper end of variance, share of b if not all)."""
     choices = [
-        Candidate(METHODS[name], replace(RECIPE, method=name, floor=floor))
-        for name, floor, _ in some
+        Candidate(METHODS[name], replace(RECIPE, method=name, floor=floor, share=(*share, 1.0)[0]))
+        for name, floor, _, *share in some
     ]
     upper = np.array([one[2] for one in some], float)
     both = np.broadcast_to(np.asarray(cost, float), (2, len(some)))
@@ -100,11 +100,11 @@ def test_designs_spend_the_cost_budget_less_the_margin():
     ("checked", "epsilon", "caution", "margin"),
     [
         ((1.0, 1.0), 0.0, 0.0, 0.0),
-        ((1.006, 1.002), 0.0, 0.0, 0.006),  # the mean of the halves and half of their difference
-        ((1.02, 1.0), 0.0, 0.0, 0.02),
+        ((1.006, 1.002), 0.0, 0.0, 0.003),  # half of what the halves say at most
+        ((1.02, 1.0), 0.0, 0.0, 0.01),
         ((0.9, 0.8), 0.0, 0.0, 0.0),  # cheaper than allowed: nothing is added
-        ((1.2, 1.2), 0.1, 0.0, 0.1),
-        ((1.02, 1.0), 0.0, 0.05, 0.07),  # the regression's own margin is added
+        ((1.2, 1.2), 0.1, 0.0, 0.05),
+        ((1.02, 1.0), 0.0, 0.05, 0.06),  # the regression's own margin is added
         ((1.0, 1.0), 0.0, 0.05, 0.05),
         ((3.0, 5.0), 0.0, 0.0, 1.0),  # at most all that the target policy costs
     ],
@@ -115,6 +115,10 @@ def test_the_margin_is_by_how_much_the_upper_end_of_the_cost_is_too_high(
     kind = Kind(SCOPE, replace(RECIPE, method="scope", epsilon=epsilon))
     some = evidence(caution=Caution(margin=caution))
     assert candidates._margin(some, kind, np.array(checked)) == pytest.approx(margin)
+    doubtful = evidence(caution=Caution(margin=caution, optimism=(1.0, 1.0)))  # none of it chance
+    assert candidates._margin(doubtful, kind, np.array(checked)) == pytest.approx(
+        min(2.0 * margin - caution, 1.0)
+    )
 
 
 def test_methods_without_a_constraint_have_no_margin():
@@ -235,6 +239,8 @@ def test_all_kinds_are_compared():
     ]  # fmt: skip
     assert kinds[0].floors == (*FLOORS, 1.0)  # the target policy with a control variate
     assert kinds[2].floors == kinds[4].floors == FLOORS
+    *_, half, _ = kinds_of(evidence(), SCOPE_DR)  # where no share is as small
+    assert (half.recipe.share, half.floors, half.recipe.budget) == (HARMLESS, (1.0,), "state")
     assert [kind.floors for kind in kinds_of(evidence(floor=0.3), ODI)] == [(0.3, 0.5, 0.75)]
     (target,) = kinds_of(some, METHODS["on-policy"])
     assert target.shares == (1.0,)
@@ -330,18 +336,39 @@ def test_a_cost_that_held_out_logs_deny_is_not_run():
 
 
 def test_a_control_variate_must_save_more():
-    """With a departure; what saves less is taken with the target policy itself, in default."""
     most = CONTROL_VARIATE
     assert best_of(compared(("scope-dr", 0.02, most * BELOW), ("scope", 0.02, 0.9))) == 0
     for variance in (most, np.nan):
         assert best_of(compared(("scope-dr", 0.02, variance), ("scope", 0.02, 0.9))) == 1
-        assert best_of(compared(("scope-dr", 0.02, variance))) is None
-    alone = ("scope-dr", 1.0, ALONE * BELOW)
-    assert best_of(compared(("scope-dr", 0.02, 0.85), alone)) == 1
-    assert best_of(compared(alone, ("scope", 0.02, 0.85))) == 1
-    assert best_of(compared(alone, ("scope", 0.02, 0.95))) == 0
-    assert best_of(compared(("scope-dr", 1.0, ALONE))) is None
+        for floor in (0.02, 1.0):
+            assert best_of(compared(("scope-dr", floor, variance))) is None
     assert best_of(compared(("scope-dr", 1.0, 0.6), ("scope-dr", 0.02, 0.7))) == 0
+
+
+def test_half_of_a_control_variate_with_the_target_policy_may_save_little():
+    half = ("scope-dr", 1.0, 0.97 * BELOW, HARMLESS)
+    assert best_of(compared(half)) == 0
+    assert best_of(compared(("scope-dr", 1.0, 0.9), half)) == 1  # all of it would save more
+    assert best_of(compared(("scope-dr", 1.0, 0.75), half)) == 0
+    assert best_of(compared(half, ("scope", 0.02, 0.95))) == 0  # a departure must save 3 % more
+    assert best_of(compared(half, ("scope", 0.02, 0.94))) == 1
+    for other in (("scope-dr", 1.0, 0.9, HARMLESS * ABOVE), ("scope-dr", 0.02, 0.9, HARMLESS)):
+        assert best_of(compared(other)) is None
+
+
+def test_half_of_a_control_variate_does_no_harm_up_to_four_times_its_size():
+    """Exact: with pi, and no noise but its own draws, (1 - c / 2)^2 of the variance is left."""
+    pi = np.random.default_rng(1).dirichlet(np.ones(4), 3)
+    q = np.array([[0.0, 1, 2, 3], [3, 0, 1, 0], [1, 1, 0, 2]])
+    moves = np.broadcast_to(np.eye(3)[:, None], (3, 4, 3))
+    mdp = TabularMDP(np.full(3, 1 / 3), moves, q, np.ones((3, 4)), 1)
+    v = (pi * q).sum(axis=1, keepdims=True)
+    starts = float(np.var(v))  # of equally likely ones: no action changes it
+    own = exact.assess(mdp, pi, pi, None).variance - starts
+    for times in (0.5, 1.0, 2.0, 4.0):
+        b = times * (v + HARMLESS * (q - v))
+        left = exact.assess(mdp, pi, pi, b[None]).variance - starts
+        assert left == pytest.approx((1 - times / 2) ** 2 * own, abs=1e-12)
 
 
 def test_a_cost_that_held_out_logs_cannot_tell_is_heeded():
@@ -451,7 +478,7 @@ def queue_like(levels: float = 1.0):
 
 @pytest.mark.parametrize(("levels", "taken"), [(0.9, True), (0.05, False)])
 def test_a_riskless_gain_is_taken(levels: float, taken: bool) -> None:
-    """Actions cost the same and make 17 % of the variance: pi with b saves it, nothing else does.
+    """Actions cost the same and make 17 % of the variance: pi with half of b saves 13 %.
 
     With levels of .9 the draws make .25 * .9^2 of the variance, beside noise of 1.
     """
@@ -465,7 +492,7 @@ def test_a_riskless_gain_is_taken(levels: float, taken: bool) -> None:
         return
     assert found.report.fallback is None
     assert found.recipe.method == "scope-dr"
-    assert found.predicted.variance == pytest.approx(0.83, abs=0.04)
+    assert found.predicted.variance == pytest.approx(0.87, abs=0.04)
     assert found.report.drawn == pytest.approx(0.17, abs=0.04)
     assert found.predicted.cost == 1.0
     assert first.startswith("Use it: 0.8")

@@ -18,7 +18,7 @@ from scopeval.behavior.settings import BUDGETS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import unseen_cost
 from scopeval.behavior.sweep import Kind, SweepStep, Swept, line_6, ratio, sweep
-from scopeval.behavior.thresholds import FLOORS, SLACK
+from scopeval.behavior.thresholds import FLOORS, HARMLESS, SLACK
 from scopeval.models.protocols import SweepData
 from scopeval.policies.protocols import Why
 
@@ -48,6 +48,11 @@ class Candidate(NamedTuple):
     def departs(self) -> bool:
         """Whether it runs anything but the target policy."""
         return self.recipe.floor < 1.0
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it can hardly do harm: the target policy with so much of a control variate."""
+        return not self.departs and self.recipe.share <= HARMLESS
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
@@ -137,6 +142,9 @@ def kinds_of(evidence: Evidence, method: Method) -> list[Kind]:
             for share in evidence.caution.shares if one.control_variate else (1.0,):
                 recipe = replace(settings.recipe(one.name), share=share, budget=budget)
                 kinds.append(Kind(one, recipe, floors))
+        if one.control_variate and min(evidence.caution.shares) > HARMLESS:
+            recipe = replace(settings.recipe(one.name), share=HARMLESS, budget="state")
+            kinds.append(Kind(one, recipe, (1.0,)))
     return kinds
 
 
@@ -193,13 +201,15 @@ def _priced(evidence: Evidence, data: SweepData, kind: Kind) -> Kind:
 def _margin(evidence: Evidence, kind: Kind, checked: Floats) -> float:
     """What is left unspent: by how much the upper end of the cost is above what is allowed.
 
-    That is the mean of what the halves say of each other's designs [2] and one standard error of
-    it: the larger one. Designs with a larger share of the target policy exceed it less.
+    What the halves say of each other's designs [2] is more than is left in the design from all
+    logs: at most a half, as of the variance (`Caution.optimism`), of the larger one. Designs with a
+    larger share of the target policy exceed it less.
     """
     recipe = kind.recipe
     if not kind.method.constrained or recipe.limit is not None:
         return recipe.margin
     excess = max(float(np.nan_to_num(checked).max()) - (1.0 + recipe.epsilon), 0.0)
+    excess *= evidence.caution.optimism[1]
     return min(recipe.margin + excess + evidence.caution.margin, 1.0)  # 1: nothing is spent
 
 

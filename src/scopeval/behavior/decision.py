@@ -23,12 +23,12 @@ Errors of networks are in part no chance, which more logs do not cure: all of th
 check, J_B(mu_A), the larger the share of noise in them (`noise_share`).
 
 **A control variate** can do harm that held-out logs do not see: rewards that the logs have wrong
-are in both halves. So it must save more (`CONTROL_VARIATE`); with the target policy itself, whose
-cost is certain, half of that will do where nothing else saves anything (`ALONE`).
+are in both halves. So it must save more (`CONTROL_VARIATE`). A part of it, with the target policy
+itself, does none even where q is several times too large (`HARMLESS`): what that saves is taken.
 
-**Cost.** What the halves say of each other's designs, the mean and one standard error, must keep
-the promise: what is above is left unspent. Where already the mean is above it, by more than
-`SLACK`, it does not run. The design from all logs must keep it
+**Cost.** What the halves say of each other's designs must keep the promise: of the larger one's
+excess a half, as of the variance, is left unspent. Where already their mean is above it, by more
+than `SLACK`, it does not run. The design from all logs must keep it
 too, with the doubt about states that the logs never leave, or the error of simulated episodes; else
 the next best is tried.
 """
@@ -64,7 +64,7 @@ from scopeval.behavior.methods import Method
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.simulated_cost import with_simulated_cost
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.thresholds import ALONE, CONTROL_VARIATE, LEAST_SUPPORT, SLACK
+from scopeval.behavior.thresholds import CONTROL_VARIATE, LEAST_SUPPORT, SLACK
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 
@@ -157,19 +157,19 @@ def choose(evidence: Evidence, compared: Compared, left: Bools) -> int | None:
     ]
     # held-out logs need not see all of the gain, but may not deny it
     worth = left & (upper < most) & (compared.checked < 1.0) & np.array(able)
-    strong = np.array([not one.method.control_variate for one in choices])
-    strong |= upper < CONTROL_VARIATE
+    strong = np.array([not one.method.control_variate or one.harmless for one in choices])
+    worth &= strong | (upper < CONTROL_VARIATE)
     alone = np.array([not one.departs for one in choices])
     # a departure must save as much beside the target policy with its control variate, in what a
     # precision costs: variance times cost, the larger one of what the halves say
     certain = upper[worth & alone].min(initial=np.inf)
     needed = upper * np.where(np.isfinite(cost), compared.cost.max(axis=0), 1.0)
-    worth &= alone | (needed < (1.0 - evidence.settings.least_gain) * certain)
-    for some in (worth & strong, worth & alone & (upper < ALONE)):
-        places = np.flatnonzero(some)
-        if len(places):
-            return int(places[least(upper[places], [choices[j].rank for j in places])])
-    return None
+    places = np.flatnonzero(
+        worth & (alone | (needed < (1.0 - evidence.settings.least_gain) * certain))
+    )
+    if not len(places):
+        return None
+    return int(places[least(upper[places], [choices[j].rank for j in places])])
 
 
 def _has_promise(one: Candidate) -> bool:

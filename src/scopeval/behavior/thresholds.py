@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 __all__ = [
-    "ALONE",
     "CONTROL_VARIATE",
     "FLOOR",
     "FLOORS",
+    "HARMLESS",
     "LEAST_GAIN",
     "LEAST_SUPPORT",
     "NOTED_INFEASIBLE",
@@ -24,9 +24,10 @@ LEAST_GAIN = 0.03
 #: rewards that the logs have wrong now and then, one that saves less does harm that held-out logs,
 #: which have them wrong too, do not see.
 CONTROL_VARIATE = 0.8
-#: The same for the target policy with a control variate: where a tenth of the logged rewards was
-#: ten times too large, what promised less had up to twice the variance.
-ALONE = 0.9
+#: Share of a control variate that may run with the target policy itself, whatever it saves: with a
+#: share x of a q that is c times too large, (1 - x c)^2 of what the draws make is left, at most all
+#: of it for c up to 2 / x = 4. It takes three quarters of what the whole of a right q would.
+HARMLESS = 0.5
 #: The cost and the doubt about it together may be this much beyond what is allowed, relative to the
 #: target's cost.
 SLACK = 0.005
