@@ -313,8 +313,8 @@ EDITS = (
     Edit(
         "a poor control variate is used",
         "behavior/decision.py",
-        "strong |= upper < CONTROL_VARIATE",
-        "strong |= True",
+        "worth &= strong | (upper < CONTROL_VARIATE)",
+        "worth &= True",
         (f"{DECISION}::test_a_control_variate_must_save_more",),
     ),
     Edit(

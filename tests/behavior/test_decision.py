@@ -309,6 +309,14 @@ def test_a_design_must_be_worth_it():
     assert best_of(compared(("scope", 0.02, 0.59)), careful) == 0
 
 
+def test_the_gain_of_a_departure_counts_in_the_share_of_steps_that_logs_show():
+    for support, variance, best in ((1.0, 0.96, 0), (0.5, 0.96, None), (0.5, 0.939, 0)):
+        assert best_of(compared(("scope", 0.02, variance)), evidence(support)) == best
+    riskless = compared(("scope-dr", 1.0, 0.7), ("scope", 0.02, 0.6))
+    assert best_of(riskless, evidence(0.08)) == 1
+    assert best_of(riskless, evidence(0.07)) == 0  # of the target policy itself all of it
+
+
 def test_a_departure_must_be_worth_it_beside_the_control_variate_alone():
     for name in ("scope-dr", "scope"):
         for variance, best in ((0.97 * 0.5 * BELOW, 0), (0.97 * 0.5, 1), (0.499, 1)):

@@ -31,6 +31,9 @@ excess a half, as of the variance, is left unspent. Where already their mean is 
 than `SLACK`, it does not run. The design from all logs must keep it
 too, with the doubt about states that the logs never leave, or the error of simulated episodes; else
 the next best is tried.
+
+**Support.** Of steps that no log shows both halves have the same guess. So the gain of a departure
+counts in the share of the target policy's steps that the logs show.
 """
 
 from __future__ import annotations
@@ -155,11 +158,13 @@ def choose(evidence: Evidence, compared: Compared, left: Bools) -> int | None:
         one.method.tilted and (not _has_promise(one) or c <= 1.0 + one.recipe.epsilon + SLACK)
         for c, one in zip(cost, choices, strict=True)
     ]
+    alone = np.array([not one.departs for one in choices])
+    # what a departure gains counts where the logs show what the target policy does
+    gain = np.where(alone, 1.0, evidence.support) * (1.0 - np.minimum(upper, 1.0))
     # held-out logs need not see all of the gain, but may not deny it
-    worth = left & (upper < most) & (compared.checked < 1.0) & np.array(able)
+    worth = left & (gain > 1.0 - most) & (compared.checked < 1.0) & np.array(able)
     strong = np.array([not one.method.control_variate or one.harmless for one in choices])
     worth &= strong | (upper < CONTROL_VARIATE)
-    alone = np.array([not one.departs for one in choices])
     # a departure must save as much beside the target policy with its control variate, in what a
     # precision costs: variance times cost, the larger one of what the halves say
     certain = upper[worth & alone].min(initial=np.inf)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number, least
+from scopeval.behavior.advice import too_little_support
 from scopeval.behavior.decision import Decision, behavior_policy, decide
 from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
@@ -428,26 +429,28 @@ def _learned_frontier(
         evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
     decision = decide(evidence, method)
     chosen, warnings = [decision.method], decision.warnings
-    shown = evidence.support >= LEAST_SUPPORT
-    if not decision.method.tilted:
-        # a design that saves no variance at the target's own cost may still save cost: the
-        # cross-check of every point decides, which logs must be able to (tables' too: a point
-        # departs from the target further than a design does)
-        possible = shown and evidence.log.doubt is None
+    if decision.design.recipe.floor >= 1.0:
+        # where no departure is confirmed, one may still save cost: the cross-check of every point
+        # decides, which logs must be able to (tables' too: a point departs further than a design)
+        possible = evidence.support >= LEAST_SUPPORT and evidence.log.doubt is None
         chosen = [method] if possible else []
-        warnings = (ONLY_CHEAPER,) if possible else warnings
         if possible and method.control_variate:
             chosen.append(without_control_variate(method))
+        if not decision.method.tilted and possible:
+            warnings = (ONLY_CHEAPER,)
+        elif decision.method.tilted and not possible:
+            warnings = (*warnings, too_little_support(evidence))
     elif decision.method != method:
         chosen.append(method)  # a control variate that does not pay there may pay below
-    elif method.control_variate and decision.design.recipe.floor >= 1.0:
-        chosen.append(without_control_variate(method))  # no departure is confirmed
+    share = decision.design.recipe.share
+    if share not in evidence.caution.shares:
+        share = 1.0  # a part of the control variate is for the target policy itself
     recipes = [
         (
             one,
             replace(
                 evidence.settings.recipe(one.name),
-                share=decision.design.recipe.share if one == decision.method else 1.0,
+                share=share if one == decision.method else 1.0,
                 cap=cap,
             ),
         )
