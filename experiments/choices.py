@@ -168,7 +168,7 @@ def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def compared(some: Sequence[Mapping[str, Any]], common: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A line for each variant."""
-    names = list(some[0]) if some else []
+    names = [name for name in VARIANTS if name in some[0]] if some else []
     cells = {name: np.array([one[name] for one in some], np.float64) for name in names}
     lines = []
     for name in names:
