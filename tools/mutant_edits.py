@@ -311,6 +311,20 @@ EDITS = (
         (f"{DECISION}::test_what_held_out_logs_deny_is_not_used",),
     ),
     Edit(
+        "a departure counts where no log shows the steps",
+        "behavior/decision.py",
+        "np.where(alone, 1.0, evidence.support)",
+        "np.where(alone, 1.0, 1.0)",
+        (f"{DECISION}::test_the_gain_of_a_departure_counts_in_the_share_of_steps_that_logs_show",),
+    ),
+    Edit(
+        "all of a control variate may save as little as half of it",
+        "behavior/candidates.py",
+        "not self.departs and self.recipe.share <= HARMLESS",
+        "not self.departs",
+        (f"{DECISION}::test_half_of_a_control_variate_with_the_target_policy_may_save_little",),
+    ),
+    Edit(
         "a poor control variate is used",
         "behavior/decision.py",
         "worth &= strong | (upper < CONTROL_VARIATE)",
@@ -767,8 +781,8 @@ EDITS = (
     Edit(
         "a frontier needs no support for cheaper points",
         "behavior/frontier.py",
-        "shown = evidence.support >= LEAST_SUPPORT",
-        "shown = True",
+        "possible = evidence.support >= LEAST_SUPPORT and evidence.log.doubt is None",
+        "possible = evidence.log.doubt is None",
         (f"{FRONTIER}::test_vectors_need_their_own_support_for_cheaper_points",),
     ),
     Edit(
