@@ -14,8 +14,9 @@ test of as many. Parts:
 - ``promise``: the cheapest and the most expensive of twelve policies, "at most today's cost";
 - ``same``: A/A tests, the same policy twice, a copy that differs by rounding, and two policies of
   equal value: how often a winner is named, with a fixed number of episodes and by a sequence;
-- ``coverage``: how often intervals for 300 episodes contain the truth, and how often sequences with
-  a stated bound on returns do at every look up to 500 (5 x 5);
+- ``coverage``: how often intervals for 300 episodes contain the truth, without logs and with them
+  (differences), and how often sequences with a stated bound on returns do at every look up to 500
+  (5 x 5);
 - ``best``: ten candidates: the gap to the best, beside an A/B/n test, and episodes until it is
   known, beside the same rule on returns of an A/B/n test;
 - ``vectors``: a cart and pole with two actions, controllers near to each other and far ones;
@@ -390,7 +391,7 @@ def _same(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
 
 
 def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
-    """Ten worlds in turn, x = 1: differences and values, without logs."""
+    """Ten worlds in turn, x = 1: differences and values, without logs; differences with them."""
     size = int(world.split()[0])
     mdp = Gridworld(size, seed=seed % 10).mdp()
     policies = {
@@ -398,14 +399,20 @@ def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         for name, p in zip(("old", "new"), target_policies(2, size, seed=seed % 10), strict=True)
     }
     truth = {name: assess(mdp, p, p).value for name, p in policies.items()}
+    gap = truth["new"] - truth["old"]
+    logs = gridworld_logs(mdp, args.logged, seed=seed)
     rows = []
     for run in range(TOGETHER):
         number = (seed - args.seed) * TOGETHER + run
-        found = compare(mdp, policies, episodes=300, seed=number)
-        d = found.differences["new"]
-        away = d.estimate - truth["new"] + truth["old"]
-        hit = bool(d.contains(truth["new"] - truth["old"]))
-        rows.append({"how": "the difference", "covers": hit, "ratio": d.se**2, "square": away**2})
+        found, known = (
+            compare(mdp, policies, episodes=300, logs=some, seed=number) for some in (None, logs)
+        )
+        for how, one in (("the difference", found), ("the difference, with logs", known)):
+            d = one.differences["new"]
+            rows.append(
+                {"how": how, "covers": bool(d.contains(gap)), "ratio": d.se**2,
+                 "square": (d.estimate - gap) ** 2}
+            )  # fmt: skip
         if run % 2 == 0:
             rows.append(_sequence(number))
         for name, v in found.values.items():

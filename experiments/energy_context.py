@@ -8,7 +8,8 @@ weather and the load (`History` of 100 days for every day of an evaluation; they
 - *energy*: the mean of the controller's own days, as they are;
 - *saving*: the same days, with the hand-made formula;
 - *energy, context*: the same days, with the history as control variate;
-- *energy, degree hours*: likewise, by features that an engineer would take (`degree_hours`);
+- *energy, by the hour*: likewise, with a guess of every hour's energy by its weather, which a least
+  squares line through last season's days gives (`hourly_energy`);
 - *recorded*: the same of the 300 days in the logs, of ten other controllers, without the simulator;
 - *design*: `scope-dr` from the recorded logs, with minus the energy as reward;
 - *design, context*: both;
@@ -19,7 +20,7 @@ The standard error is the one that the result comes with; with context it counts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -94,14 +95,30 @@ def weather_history(count: int, seed: int) -> History:
     return History(paths, EXOGENOUS, block=1)
 
 
-def degree_hours(paths: Floats) -> Floats:
-    """[m, 9] what an engineer expects energy to go with: cooling degrees, and the mean load.
+def hourly_energy() -> Callable[[Floats], Floats]:
+    """A guess of minus the energy of every hour of paths, [m, 24], from the recorded logs.
 
-    The hours' mean outdoor temperature, what they exceed each base by, the servers' load.
+    Least squares by the hour's mean outdoor temperature, what it exceeds each base by, and the load
+    of the servers; of ten other controllers.
     """
+    logs = recorded_logs()
+    energy: Floats = logs.reward - _usual(logs.obs, logs.next_obs)
+    both = [np.asarray(obs[:, EXOGENOUS], np.float64) for obs in (logs.obs, logs.next_obs)]
+    ends = np.stack(both, axis=1)
+    line = np.linalg.lstsq(_by_weather(ends)[:, 0], energy, rcond=None)[0]
+    return lambda paths: np.asarray(_by_weather(paths) @ line)
+
+
+def _by_weather(paths: Floats) -> Floats:
+    """[m, hours, 9] what an hour's energy goes with."""
     hourly = (paths[:, 1:, 0] + paths[:, :-1, 0]) / 2.0
-    above = [np.maximum(hourly - base, 0.0).mean(axis=1) for base in BASES]
-    return np.stack([hourly.mean(axis=1), *above, paths[:, :-1, 1].mean(axis=1)], axis=1)
+    above = [np.maximum(hourly - base, 0.0) for base in BASES]
+    return np.stack([np.ones_like(hourly), hourly, *above, paths[:, :-1, 1]], axis=2)
+
+
+def by_the_hour(history: History) -> History:
+    """The same paths, with a guess of every hour's energy."""
+    return History(history.paths, EXOGENOUS, block=1, rewards=hourly_energy())
 
 
 def with_formula(episodes: Episodes) -> Episodes:
@@ -125,7 +142,7 @@ def job(args: Args, what: str) -> dict[str, Any]:
         "energy": estimate(days),
         "saving": estimate(with_formula(days)),
         "energy, context": estimate(days, context=history),
-        "energy, degree hours": estimate(days, context=history.described_by(degree_hours)),
+        "energy, by the hour": estimate(days, context=by_the_hour(history)),
     }
     return {name: _numbers(one) for name, one in found.items()}
 
@@ -139,12 +156,8 @@ def _recorded(args: Args) -> dict[str, Any]:
     history = weather_history(args.paths * n, _seed(args.seed, 9))
     own = days.obs[:, :, list(EXOGENOUS)]
     each = {"energy": (energy, 0.0), "saving": (days.returns, 0.0)}
-    for name, one in (
-        ("energy, context", history),
-        ("energy, degree hours", history.described_by(degree_hours)),
-    ):
-        adjusted = cross_fitted(energy[:, None], own, one)
-        each[name] = adjusted.values[:, 0], float(adjusted.error[0])
+    adjusted = cross_fitted(energy[:, None], own, history)
+    each["energy, context"] = adjusted.values[:, 0], float(adjusted.error[0])
     return {
         name: {
             "estimate": float(x.mean()),
@@ -203,9 +216,7 @@ def _compared(args: Args, history: History) -> dict[str, Any]:
         "A/B, energy": compare(days, policies),
         "A/B, saving": compare(saved, policies),
         "A/B, energy, context": compare(days, policies, context=history),
-        "A/B, energy, degree hours": compare(
-            days, policies, context=history.described_by(degree_hours)
-        ),
+        "A/B, energy, by the hour": compare(days, policies, context=by_the_hour(history)),
     }
     numbers = {}
     for name, one in found.items():

@@ -11,7 +11,8 @@ from gymnasium.spaces import Discrete
 from scopeval import History, Inference, Stop, compare
 from scopeval.comparison import cross_fitting
 from scopeval.comparison.context import JointContext
-from scopeval.comparison.cross_fitting import ESTIMATORS, Analyst, _Folds
+from scopeval.comparison.cross_fitting import BY_EPISODE, BY_STEP, ESTIMATORS, Analyst, _Folds
+from scopeval.comparison.estimators import per_decision
 from scopeval.comparison.mixture import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.context import regression
@@ -52,19 +53,23 @@ def mixture(some, probs):
     )
 
 
+UNRELATED, RELATED = [[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.2, 0.8]]
+
+
 @pytest.mark.parametrize(
-    "probs", [[[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.2, 0.8]]], ids=["unrelated", "related"]
+    ("probs", "way"), [(UNRELATED, BY_EPISODE), (RELATED, BY_EPISODE), (RELATED, BY_STEP)]
 )
-def test_unbiased_by_enumeration(monkeypatch, probs):
+def test_unbiased_by_enumeration(monkeypatch, probs, way):
     """All samples of 4 episodes and 2 paths of history, through a guess that is corrected."""
-    floor = len(ESTIMATORS)  # the number of the full trajectory with a context
+    floor = way * len(ESTIMATORS)  # the number of the full trajectory with a context
     monkeypatch.setattr(regression, "FEWEST", 1)
     monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
     each = np.array(probs)
     policies = PolicySet({"old": each[:1], "new": each[1:]})
-    monkeypatch.setattr(_Folds, "spread", lambda self, out: np.full((2 * floor, 2), 1.0))
+    many = 3 * len(ESTIMATORS)
+    monkeypatch.setattr(_Folds, "spread", lambda self, out: np.full((many, 2), 1.0))
     monkeypatch.setattr(
-        cross_fitting, "_preferred", lambda spread: np.full(2, floor if len(spread) > floor else 0)
+        cross_fitting, "_preferred", lambda spread: np.full(2, floor if len(spread) == many else 0)
     )
     mu = each.mean(axis=0)
     outcomes = list(product(DEMAND, (0, 1)))
@@ -75,7 +80,7 @@ def test_unbiased_by_enumeration(monkeypatch, probs):
     mean, used = np.zeros(2), 0.0
     for past in product(DEMAND, repeat=2):
         history = History(
-            np.array(past, float)[:, None], "demand", block=1, features=lambda p: 4.0 * p[:, 0, 0]
+            np.array(past, float)[:, None], "demand", block=1, rewards=lambda p: 4.0 * p[:, :, 0]
         )
         analyst = Analyst(policies, 1.0, None, None, 0, context=JointContext(history, 0.8))
         for some in product(outcomes, repeat=4):
@@ -87,6 +92,49 @@ def test_unbiased_by_enumeration(monkeypatch, probs):
             used += p * float(np.abs(judged.values - judged.plain.values).max() > 1e-9)
     assert mean == pytest.approx(true, abs=1e-12)
     assert used > 0.2
+
+
+def test_a_guess_of_every_reward_is_exactly_unbiased_where_actions_end_episodes():
+    """All episodes of two steps and all histories of two paths; order 1 ends at once, or not."""
+    probs = np.array([[[0.7, 0.3], [0.4, 0.6]], [[0.2, 0.8], [0.9, 0.1]]])  # [K, T, A]
+    levels = np.array([[1.0, -2.0], [0.5, 3.0]])
+    true, mean = np.zeros(2), np.zeros(2)
+    paths = list(product(DEMAND, repeat=2))
+    law = {path: DEMAND[path[0]] * DEMAND[path[1]] for path in paths}
+    for path, orders in product(paths, product((0, 1), repeat=2)):
+        steps = 1 if orders[0] == 1 else 2
+        if steps == 1 and orders[1] == 1:
+            continue  # the second order is never given
+        each = probs[:, range(steps), orders[:steps]]  # [K, steps]
+        rewards = [reward(path[t], orders[t]) if t < steps else 0.0 for t in range(2)]
+        true += law[path] * each.prod(axis=1) * sum(rewards)
+        with np.errstate(divide="ignore"):
+            log_probs = np.log(np.concatenate([each, np.ones((2, 2 - steps))], axis=1).T)
+        one = MixtureEpisodes(
+            obs=np.zeros((1, 2), np.int64),
+            action=np.array([orders]),
+            reward=np.array([rewards]),
+            cost=np.zeros((1, 2)),
+            weights=running_weights(log_probs[None], np.array([0.5, 0.5])),
+            shares=np.full((1, 2), 0.5),
+            length=np.array([steps]),
+            last_obs=np.zeros(1, np.int64),
+            terminated=np.ones(1, np.bool_),
+            index=np.zeros(1, np.int64),
+            failed=np.zeros((1, 2), np.bool_),
+            exogenous=np.array([[[np.nan], *([x] for x in path)]]),
+            signals=("demand",),
+        )
+        chance = law[path] * each.prod(axis=1).mean()
+        for past in product(paths, repeat=2):
+            history = History(
+                np.array(past, float), "demand", block=1,
+                rewards=lambda p: p[:, :, 0] * [3.0, -1.0] + p[:, ::-1, 0],
+            )  # fmt: skip
+            less = JointContext(history, 0.8).by_step(one)
+            weight = chance * law[past[0]] * law[past[1]]
+            mean += weight * per_decision(less, 1.0, levels)[0]
+    assert mean == pytest.approx(true, abs=1e-12)
 
 
 WORLD = Inventory(horizon=12)
@@ -101,6 +149,7 @@ def up_to(level, loose):
 
 
 OLD, NEW, BAD = up_to(10.0, 1.0), up_to(16.0, 1.0), up_to(2.0, 1.0)
+NEAR = 0.7 * OLD + 0.3 * NEW
 
 
 class Counted(ExogenousEnv):
@@ -143,6 +192,29 @@ def test_unrelated_policies_need_a_part_of_the_episodes(years):
     assert result.to_dict()["noise"]["new"]["context"] == pytest.approx(noise.context)
 
 
+def test_similar_policies_gain_where_the_reward_of_every_step_is_guessed(years):
+    """A reward that is mostly demand: 1/3 of the variance that whole episodes' guesses leave."""
+
+    class Priced(Counted):
+        def step(self, action):
+            obs, reward, *rest, info = super().step(action)
+            return obs, reward - 40.0 * info["demand"], *rest, info
+
+    def said(**how):
+        history = History(years, "demand", block=1, **how)
+        found = compare(
+            Priced(), {"old": OLD, "new": NEAR}, episodes=200, horizon=T, context=history, seed=3
+        )
+        return found.differences["new"], found
+
+    usual, _ = said()
+    by_step, found = said(rewards=lambda paths: -40.0 * paths[:, :, 0])
+    assert by_step.se**2 < usual.se**2 / 3
+    assert abs(by_step.estimate - usual.estimate) < 4 * usual.se
+    # the mean over the history is the same for both policies: only values have its error
+    assert found.context["new"].relative_variance < 1 / 3
+
+
 def test_what_cannot_be_done_is_refused(years):
     pair, history = {"old": OLD, "new": NEW}, History(years, "demand")
     with pytest.raises(InputError, match="return_bound"):
@@ -156,6 +228,9 @@ def test_what_cannot_be_done_is_refused(years):
         )  # fmt: skip
     with pytest.raises(InputError, match="expected a History"):
         compare(Counted(), pair, episodes=20, horizon=T, context=years)
+    whole = History(years, "demand", rewards=lambda paths: paths[:, :5, 0])
+    with pytest.raises(InputError, match="one for each of the 12 steps"):
+        compare(Counted(), pair, episodes=20, horizon=T, context=whole)
 
 
 class Cut(Counted):

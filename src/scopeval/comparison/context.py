@@ -11,18 +11,28 @@ the *difference* of two policies would leave the path's noise in each.
 
 g_k is learned from other folds, by a regression of returns that are weighted by u_k. Whether it is
 used is one more choice of the estimator, made by held-out episodes for each question.
+
+Policies that have much in common are judged step by step, with weights u_k(t) that still change.
+There the noise must be taken out of each reward before it is weighted, by a guess h_t of it,
+
+    R_t - s ( h_t(xi) - mean of h_t over the history ),
+
+which holds for all steps, also after an episode's end. h is the user's (`History.rewards`), fixed
+before the episodes; everything else is then learned from these rewards. The mean over the history
+is the same for all policies, so that no difference has its error.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.episodes import discounts
 from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.context.control import FIRST
 from scopeval.context.exogeneity import FEWEST, column_tests, exogeneity_warnings, steps_of
@@ -94,6 +104,25 @@ class JointContext:
             )
         paths = np.stack([one.of(self.history.described)[:, 0] for one in each], axis=1)
         return Guessed(tuple(each), paths, self.history.mean(paths))
+
+    def by_step(self, episodes: MixtureEpisodes) -> MixtureEpisodes | None:
+        """The episodes less what their paths say of every step's reward; None: it says nothing."""
+        history = self.history
+        if history.rewards is None:
+            return None
+        each = history.step_rewards(history.paths_of(episodes))
+        if each.shape[1] != episodes.horizon:
+            raise InputError(
+                f"context: rewards of paths are [n, {each.shape[1]}], expected one for each of the "
+                f"{episodes.horizon} steps"
+            )
+        usual = history.mean(history.step_rewards(history.paths))
+        return replace(episodes, reward=episodes.reward - self.share * (each - usual))
+
+    def removed_by_step(self, gamma: float) -> Floats:
+        """[m] what `by_step` takes out of a return, over the history's paths."""
+        each = self.history.step_rewards(self.history.paths)
+        return np.asarray(self.share * (each @ discounts(gamma, each.shape[1])))
 
     def removed(self, guessed: Guessed, episodes: MixtureEpisodes, own: BlockMeans) -> Floats:
         """[N, K] what is to be subtracted from the values; its mean is 0."""

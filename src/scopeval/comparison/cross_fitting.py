@@ -51,6 +51,8 @@ __all__ = ["ESTIMATORS", "Analyst", "Judged", "contrasts"]
 #: In order of preference among equals. The last one is there where there are logs: they may be of
 #: another world, and what they teach then is worse than what the episodes alone do.
 ESTIMATORS = ("full trajectory", "per decision", "doubly robust", "doubly robust without the logs")
+#: How exogenous paths are used, beside not at all: the number of an estimator's group.
+BY_EPISODE, BY_STEP = 1, 2
 #: Folds of the episodes; each is judged by what the others show.
 FOLDS = 5
 #: With control variates that take long to learn: learned from one, chosen by another, applied.
@@ -177,13 +179,9 @@ class Analyst:
         whole = np.arange(N) if groups is None else groups
         many = int(whole.max()) + 1
         fold = _folds(many, min(SLOW_FOLDS if slow else FOLDS, many), self._seed)[whole]
-        sample = _Sample(
-            episodes,
-            None if self.context is None else self.context.described(episodes),
-            None if self._standing is None else self._standing.over(episodes),
-        )
         F = int(fold.max()) + 1
-        folds = _Folds(self, sample, [np.flatnonzero(fold == f) for f in range(F)])
+        every = [np.flatnonzero(fold == f) for f in range(F)]
+        folds = _Folds(self, self._views(episodes), every)
         ring = slow and F == SLOW_FOLDS
         if ring:
             folds.close_ring()
@@ -197,8 +195,12 @@ class Analyst:
             chosen[rows] = choice % len(ESTIMATORS)
             guessed = folds.fit(frozenset([f])).guessed
             if removed is not None and guessed is not None and self.context is not None:
+                way, part = choice // len(ESTIMATORS), len(rows) / N
                 taken = self.context.share * (guessed.paths @ self._L.T)
-                removed += len(rows) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
+                removed += part * np.where(way == BY_EPISODE, taken, 0.0)
+                if (way == BY_STEP).any():  # the same for all policies
+                    same = np.outer(self.context.removed_by_step(self._gamma), self._L.sum(axis=1))
+                    removed += part * np.where(way == BY_STEP, same, 0.0)
         for f, g in () if ring or F < 3 else permutations(range(F), 2):
             less = values[:, folds.rows[f]] - folds.values(frozenset([f, g]), f)[0]
             learned[:, folds.rows[f], g] = less @ self._back.T
@@ -209,6 +211,15 @@ class Analyst:
             return found[0]
         return replace(found[0], plain=found[1], removed=removed @ self._back.T)
 
+    def _views(self, episodes: MixtureEpisodes) -> list[_Sample]:
+        """The episodes as they are, and less what their paths say of every step's reward."""
+        control = None if self._standing is None else self._standing.over(episodes)
+        if self.context is None:
+            return [_Sample(episodes, None, control)]
+        views = [_Sample(episodes, self.context.described(episodes), control)]
+        less = self.context.by_step(episodes)
+        return views if less is None else [*views, _Sample(less, None, control)]
+
     def _nothing_removed(self) -> Floats | None:
         """[m, K] zeros; None: there is no context."""
         if self.context is None:
@@ -217,8 +228,11 @@ class Analyst:
 
     @property
     def many(self) -> int:
-        """Number E of estimators: with a context each without, then each with it."""
-        return len(ESTIMATORS) * (1 if self.context is None else 2)
+        """Number E of estimators: each without context, then each by every use of it."""
+        if self.context is None:
+            return len(ESTIMATORS)
+        last = BY_EPISODE if self.context.history.rewards is None else BY_STEP
+        return len(ESTIMATORS) * (1 + last)
 
     def fit(self, known: _Sample) -> _Fitted:
         """From these episodes."""
@@ -268,7 +282,7 @@ class Analyst:
             each[number] = doubly_robust(episodes, gamma, control, baseline)
         if self.context is not None and fitted.guessed is not None and sample.own is not None:
             removed = self.context.removed(fitted.guessed, episodes, sample.own)
-            each |= {len(ESTIMATORS) + i: y - removed for i, y in each.items()}
+            each |= {BY_EPISODE * len(ESTIMATORS) + i: y - removed for i, y in each.items()}
         return {
             i: np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T)
             for i, y in each.items()
@@ -280,13 +294,13 @@ class _Folds:
 
     Args:
         analyst: fits and applies.
-        sample: all episodes.
+        views: all episodes; as they are, and less what paths say of their rewards.
         rows: of each fold.
     """
 
-    def __init__(self, analyst: Analyst, sample: _Sample, rows: list[Ints]) -> None:
-        self.rows, self._analyst, self._sample = rows, analyst, sample
-        self._parts = [sample.select(each) for each in rows]
+    def __init__(self, analyst: Analyst, views: list[_Sample], rows: list[Ints]) -> None:
+        self.rows, self._analyst, self._views = rows, analyst, views
+        self._parts = [[view.select(each) for each in rows] for view in views]
         self._fits: dict[frozenset[int], _Fitted] = {}
         self._answers: dict[tuple[frozenset[int], int], dict[int, Floats]] = {}
         self._spreads: dict[frozenset[int], Floats] = {}
@@ -296,12 +310,13 @@ class _Folds:
         F = len(self.rows)
         sizes = range(1, max(min(F - 1, 3), 1) + 1)
         outs = [frozenset(out) for size in sizes for out in combinations(range(F), size)]
-        learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
-        for out, controls in zip(outs, learned, strict=True):
-            fitted = self._fits[out] = self._analyst.fit(self._others(out))
+        rest = [self._rest(out) for out in outs]
+        learned = [self._analyst.controls(parts, rest) for parts in self._parts]
+        for out, *controls in zip(outs, *learned, strict=True):
+            fits = [self._analyst.fit(self._others(out, view)) for view in self._views]
+            self._fits[out] = fits[0]
             for f in out:
-                answers = self._analyst.answers(fitted, controls, self._parts[f])
-                self._answers[out, f] = answers
+                self._answers[out, f] = self._answered(fits, controls, f)
 
     def close_ring(self) -> None:
         """For what takes long to learn: the next fold teaches it, and the one after it chooses.
@@ -309,21 +324,34 @@ class _Folds:
         So no two folds teach each other, but for centers and levels.
         """
         F, analyst = len(self.rows), self._analyst
-        learned = list(analyst.controls(self._parts, [[f] for f in range(F)], quick=False))
+        alone = [[f] for f in range(F)]
+        each = (analyst.controls(parts, alone, quick=False) for parts in self._parts)
+        learned = list(zip(*each, strict=True))
         for f in range(F):
             by, judge, out = (f + 1) % F, (f + 2) % F, frozenset([f])
-            chosen = analyst.answers(analyst.fit(self._parts[by]), learned[by], self._parts[judge])
-            self._spreads[out] = self._spread([chosen])
-            fitted = self._fits[out] = analyst.fit(self._others(out))
-            self._answers[out, f] = analyst.answers(fitted, learned[by], self._parts[f])
+            by_one = [analyst.fit(parts[by]) for parts in self._parts]
+            self._spreads[out] = self._spread([self._answered(by_one, learned[by], judge)])
+            fits = [analyst.fit(self._others(out, view)) for view in self._views]
+            self._fits[out] = fits[0]
+            self._answers[out, f] = self._answered(fits, learned[by], f)
+
+    def _answered(
+        self, fits: Sequence[_Fitted], controls: Sequence[tuple[Controls, ...]], f: int
+    ) -> dict[int, Floats]:
+        """Answers of fold f by all estimators, in all views."""
+        found = self._analyst.answers(fits[0], controls[0], self._parts[0][f])
+        for fitted, control, parts in zip(fits[1:], controls[1:], self._parts[1:], strict=True):
+            answers = self._analyst.answers(fitted, control, parts[f])
+            found |= {BY_STEP * len(ESTIMATORS) + i: y for i, y in answers.items()}
+        return found
 
     def _rest(self, out: frozenset[int]) -> list[int]:
         """All folds but some; a single fold has only itself."""
         every = range(len(self.rows))
         return [f for f in every if f not in out] or list(every)
 
-    def _others(self, out: frozenset[int]) -> _Sample:
-        return self._sample.select(np.concatenate([self.rows[f] for f in self._rest(out)]))
+    def _others(self, out: frozenset[int], view: _Sample) -> _Sample:
+        return view.select(np.concatenate([self.rows[f] for f in self._rest(out)]))
 
     def fit(self, out: frozenset[int]) -> _Fitted:
         """By all folds but some."""

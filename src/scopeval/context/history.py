@@ -50,6 +50,10 @@ class History:
             law, such as a typical year's; the value is then standardized to that law.
         features: a function of paths [n, L, d]. What it gives, [n, k], takes the place of the
             features of `context.features`; [n]: a guess of the value itself.
+        rewards: a function of paths that gives [n, T], a guess of the reward of every step, known
+            before the episodes, such as the energy that a building takes in this weather. A
+            comparison takes it out of the rewards before these are weighted, where held-out
+            episodes confirm it. Elsewhere its total is the guess of the value.
         count: how many paths to sample with a function.
         seed: of that sample.
         block: the paths are in order of time, and those more than so many apart are independent.
@@ -59,7 +63,8 @@ class History:
         paths: [m, L, d].
         columns: as given.
         law: as given.
-        features: as given.
+        features: as given; None with `rewards`: their total.
+        rewards: as given.
         block: length of a block.
         chance: [m] probability of each path where the law is known; None: all count the same.
         numbers: the paths are state numbers.
@@ -70,6 +75,7 @@ class History:
     columns: Columns | None
     law: Law
     features: Callable[[Floats], npt.ArrayLike] | None
+    rewards: Callable[[Floats], npt.ArrayLike] | None
     block: int
     chance: Floats | None
     numbers: bool
@@ -82,6 +88,7 @@ class History:
         *,
         law: Law = "same",
         features: Callable[[Floats], npt.ArrayLike] | None = None,
+        rewards: Callable[[Floats], npt.ArrayLike] | None = None,
         count: int = 10_000,
         seed: int = 0,
         block: int | None = None,
@@ -105,12 +112,26 @@ class History:
             paths=array,
             columns=columns,
             law=law,
-            features=features,
+            features=self._total if features is None and rewards is not None else features,
+            rewards=rewards,
             block=automatic if block is None else check_whole("block", block, 1),
             chance=None,
             numbers=False,
             source=None,
         )
+
+    def _total(self, paths: Floats) -> Floats:
+        """[n] what the user's guess of the rewards comes to."""
+        return np.asarray(self.step_rewards(paths).sum(axis=1))
+
+    def step_rewards(self, paths: Floats) -> Floats:
+        """[n, T] the user's guess of the reward of every step."""
+        assert self.rewards is not None
+        name = "rewards of paths"
+        made = as_floats(name, self.rewards(paths), ndim=(2,), axes=("path", "t"))
+        if len(made) != len(paths):
+            raise InputError(f"{name}: got {len(made):,} rows for {len(paths):,} paths")
+        return made
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
