@@ -266,6 +266,17 @@ def promises(designs: Sequence[Row], points: Sequence[Row]) -> Table:
             "points that cost more than 1.005 of what was asked",
             [row["cost"] > BROKEN * row["asked"] for row in used],
         ),
+        counted(
+            "sets of logs with such a point below the target's own cost",
+            [
+                any(row["cost"] > BROKEN * row["asked"] for row in some)
+                for _, some in grouped(
+                    [{**row, "set": set_of_logs(row)} for row in used if row["asked"] < 1.0],
+                    "set",
+                    everything=False,
+                )
+            ],
+        ),
         counted("designs that cost more than 1.005", [row["cost"] > BROKEN for row in designs]),
         counted(
             "at the target's own cost: predicted variance above 1",
@@ -292,6 +303,12 @@ def promises(designs: Sequence[Row], points: Sequence[Row]) -> Table:
             counted(f"possible points at {asked:g}, 1,000 varied episodes: offered", possible)
         )
     return Table("Promises", ("what", "of", "share", "95 % limit"), tuple(lines))
+
+
+def set_of_logs(row: Row) -> tuple[Any, ...]:
+    """Which logs a row is from: those that are like the target's are of one target each."""
+    target = row["target"] if row["logs"] == LOGS[-1] else None
+    return row["world"], row["seed"], row["logs"], target
 
 
 def counted(name: str, hits: Sequence[bool]) -> tuple[str, ...]:
