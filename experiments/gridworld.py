@@ -179,9 +179,8 @@ def _by_exact_values(
         mdp,
         pi,
         "scope" if name == BY_TARGET else name,
-        args.epsilon,
+        promise=Promise(at_most=1.0 + args.epsilon, per=args.budget),
         constraint="target" if name == BY_TARGET else "behavior",
-        budget=args.budget,
     )
     variance, cost = judge_exactly(mdp, pi, mu)
     worst = worst_state(mdp, pi, mu)
@@ -345,7 +344,10 @@ class _Target:
 
     def limit(self, method: str, epsilon: float) -> tuple[float, float]:
         """What a method reaches with exact values."""
-        best = exact.design(self.mdp, self.pi, method, epsilon, budget=self.args.budget)
+        best = exact.design(
+            self.mdp, self.pi, method,
+            promise=Promise(at_most=1.0 + epsilon, per=self.args.budget),
+        )  # fmt: skip
         return judge_exactly(self.mdp, self.pi, best, self.own)
 
     def measured(self, values: Floats, costs: Floats) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from random_mdps import (
     random_case,
     total_cost,
 )
-from scopeval import Method, Status, exact, simulate, solve
+from scopeval import Method, Promise, Status, exact, simulate, solve
 
 EPSILONS = (0.0, 0.1, 1.0)
 #: SCOPE's program without its constraint: the least variance that PDIS can have.
@@ -132,7 +132,9 @@ def test_lemma_convex_bandits(case, epsilon, seed):
 @given(cases(horizons=(1, 1), noisy=False), st.sampled_from(EPSILONS))
 def test_lemma_optimal_bandits(case, epsilon):
     """Lemma "optimal bandits": V_mu*(rho r) <= V_pi(r), and E_mu*[c] <= (1+eps) E_pi[c]."""
-    mu = probs(exact.design(case.mdp, case.target, "scope", epsilon), case)[0]
+    mu = probs(
+        exact.design(case.mdp, case.target, "scope", promise=Promise(at_most=1 + epsilon)), case
+    )[0]
     for s in range(case.states):
         pi, r, c = case.target[0, s], case.reward[0, s], case.cost[0, s]
         # the common -E[r]^2 is left out of both sides
@@ -172,7 +174,7 @@ def test_every_design_is_unbiased(case, method):
 
 
 def check_convex_and_feasible(case: Case, epsilon: float, rng: np.random.Generator) -> None:
-    found = exact.design(case.mdp, case.target, "scope", epsilon)
+    found = exact.design(case.mdp, case.target, "scope", promise=Promise(at_most=1 + epsilon))
     assert (found.status != Status.INFEASIBLE).all()
     mu = probs(found, case)
     qc_mu, _ = loop_values(case, case.cost, mu)
@@ -203,7 +205,7 @@ def test_theorem_convex_rl(case, epsilon, seed):
 @given(cases(), st.sampled_from(["scope", "scope-dr"]), st.sampled_from(EPSILONS))
 def test_theorem_optimal_rl(case, method, epsilon):
     """Theorem "optimal rl": V(G | S_t = s) under mu* is not above the target's, at all (t, s)."""
-    found = exact.design(case.mdp, case.target, method, epsilon)
+    found = exact.design(case.mdp, case.target, method, promise=Promise(at_most=1 + epsilon))
     b = found.control
     ours = exact.assess(case.mdp, case.target, found, b)
     own = exact.assess(case.mdp, case.target, case.target, b)
@@ -221,7 +223,7 @@ def test_theorem_optimal_rl(case, method, epsilon):
 @given(cases(), st.sampled_from(["scope", "scope-dr"]), st.sampled_from(EPSILONS))
 def test_theorem_optimal_rl_final(case, method, epsilon):
     """Theorem "optimal rl final": less variance than the target's, J^c(mu) <= (1+eps) J^c(pi)."""
-    found = exact.design(case.mdp, case.target, method, epsilon)
+    found = exact.design(case.mdp, case.target, method, promise=Promise(at_most=1 + epsilon))
     mu, b = probs(found, case), found.control
     ours, own = every_path(case, mu), every_path(case, case.target)
     _, variance = mean_and_variance(ours.chance, estimates(case, ours, mu, b))
@@ -323,7 +325,7 @@ def test_a_wrong_recursion_does_not_pass():
 def test_no_feasible_policy_is_better(case, method, epsilon, seed):
     """Eq. "optimization object rl": random feasible mu', near and far, never beat mu*."""
     rng = np.random.default_rng(seed)
-    found = exact.design(case.mdp, case.target, method, epsilon)
+    found = exact.design(case.mdp, case.target, method, promise=Promise(at_most=1 + epsilon))
     mu = probs(found, case)
     X = exact.assess(case.mdp, case.target, mu, found.control).second_moments
     qc, _ = loop_values(case, case.cost, mu)
@@ -372,7 +374,9 @@ def clarabel(weight: np.ndarray, cost: np.ndarray, budget: float) -> np.ndarray:
 def test_algorithm_1_line_6_by_clarabel(seed, epsilon):
     """The whole design, one cvxpy program per (t, s), each with its own values backwards."""
     case = random_case(seed, states=3, actions=3, horizon=3, zero_rewards=False)
-    ours = probs(exact.design(case.mdp, case.target, "scope", epsilon), case)
+    ours = probs(
+        exact.design(case.mdp, case.target, "scope", promise=Promise(at_most=1 + epsilon)), case
+    )
     _, v = loop_values(case, case.reward, case.target)
     _, vc = loop_values(case, case.cost, case.target)
     V, vc_mu = np.zeros(case.states), np.zeros(case.states)
@@ -464,7 +468,7 @@ def test_the_constraint_only_costs_variance(case, method):
 @given(cases(), st.sampled_from(["scope", "scope-dr"]))
 def test_cost_to_go_of_the_target_is_safe_too(case, method):
     """Algorithm 1 lists q^c under pi: safe at eps = 0, by performance difference."""
-    found = exact.design(case.mdp, case.target, method, 0.0, constraint="target")
+    found = exact.design(case.mdp, case.target, method, constraint="target")
     mu = probs(found, case)
     qc, vc = loop_values(case, case.cost, case.target)
     assert ((mu * qc).sum(-1) <= vc[:-1] * (1 + 1e-12) + 1e-15).all()
@@ -486,10 +490,16 @@ def test_cost_to_go_of_the_target_compounds_slack():
         zero_probabilities=False,
         zero_rewards=False,
     )
-    under_pi = exact.design(case.mdp, case.target, "scope", 0.3, constraint="target")
+    under_pi = exact.design(
+        case.mdp, case.target, "scope", promise=Promise(at_most=1.3), constraint="target"
+    )
     with pytest.raises(AssertionError):
         check_safe(case, probs(under_pi, case), 0.3)
-    check_safe(case, probs(exact.design(case.mdp, case.target, "scope", 0.3), case), 0.3)
+    check_safe(
+        case,
+        probs(exact.design(case.mdp, case.target, "scope", promise=Promise(at_most=1.3)), case),
+        0.3,
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -501,7 +511,7 @@ def test_absolute_limit(case, limit):
     A limit is kept to the rounding of the costs, which are about 1: 1e-20 may become 1.4e-20 where
     one action costs less than that and another 0.5.
     """
-    found = exact.design(case.mdp, case.target, "scope", limit=limit)
+    found = exact.design(case.mdp, case.target, "scope", promise=Promise(limit=limit, per="state"))
     mu = probs(found, case)
     qc, vc = loop_values(case, case.cost, mu)
     cheapest = qc.min(-1)
@@ -517,14 +527,15 @@ def test_absolute_limit(case, limit):
 def test_absolute_limit_by_state_and_time():
     """A limit of shape [S] or [T, S] is the same as a number where it is that number."""
     case = random_case(4, states=3, actions=3, horizon=3)
-    plain = exact.design(case.mdp, case.target, limit=0.9)
+    plain = exact.design(case.mdp, case.target, "scope", promise=Promise(limit=0.9, per="state"))
     for same in (np.full(3, 0.9), np.full((3, 3), 0.9)):
         np.testing.assert_array_equal(
-            probs(plain, case), probs(exact.design(case.mdp, case.target, limit=same), case)
+            probs(plain, case),
+            probs(exact.design(case.mdp, case.target, "scope", limits=same), case),
         )
     tight = np.full((3, 3), 9.0)
     tight[0, 1] = 0.0  # nothing is free here: infeasible, and only here
-    found = exact.design(case.mdp, case.target, limit=tight)
+    found = exact.design(case.mdp, case.target, "scope", limits=tight)
     assert [tuple(x) for x in np.argwhere(found.status == Status.INFEASIBLE)] == [(0, 1)]
     np.testing.assert_allclose(probs(found, case)[0, 1], case.target[0, 1], rtol=1e-14)
 

@@ -6,6 +6,7 @@ Public names load when they are first used, so that ``import scopeval`` is quick
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors
@@ -126,8 +127,10 @@ _PUBLIC = {
 
 #: Package that a public name needs -> the extra that brings it, and what needs it.
 _EXTRAS = {"sqlalchemy": ("campaign", "A campaign")}
+_NOT_HERE = () if find_spec("sqlalchemy") else ("Campaign", "connect")
 
-__all__ = ["__version__", *_PUBLIC]
+#: ``from scopeval import *`` takes what can be loaded here.
+__all__ = ["__version__", *(name for name in _PUBLIC if name not in _NOT_HERE)]
 
 
 def __getattr__(name: str) -> object:

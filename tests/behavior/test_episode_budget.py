@@ -144,7 +144,9 @@ def test_episodes_keep_the_promise_and_vary_no_more(case, method, epsilon):
     own = exact.assess(mdp, case.target, case.target)
     found = {}
     for budget in ("state", "episode"):
-        mu = exact.design(mdp, case.target, method, epsilon, budget=budget)
+        mu = exact.design(
+            mdp, case.target, method, promise=Promise(at_most=1 + epsilon, per=budget)
+        )
         found[budget] = exact.assess(mdp, case.target, mu, mu.control)
     size = max(own.variance, own.value**2, 1e-12)
     assert found["episode"].cost <= (1 + epsilon) * own.cost * (1 + 1e-9) + 1e-12
@@ -158,7 +160,7 @@ def test_one_step_from_several_states_is_optimal(seed):
     case = random_case(seed, states=3, actions=3, horizon=1)
     mdp, pi = case.mdp, case.target[0]
     start = np.asarray(mdp.initial)
-    mu = exact.design(mdp, case.target, "scope", budget="episode")
+    mu = exact.design(mdp, case.target, "scope", promise=Promise(per="episode"))
     found = exact.assess(mdp, case.target, mu)
     own = exact.assess(mdp, case.target, case.target)
     X = own.second_moments[0]
@@ -186,7 +188,7 @@ def test_states_that_do_not_matter_save_all_they_can():
         [0.5, 0.5], np.full((2, 2, 2), 0.5), [[1.0, 9.0], [0.0, 0.0]], [[1.0, 2.0], [1.0, 9.0]], 1
     )
     own = exact.assess(mdp, pi, pi)
-    mu = exact.design(mdp, pi, budget="episode")
+    mu = exact.design(mdp, pi, "scope", promise=Promise(per="episode"))
     found = exact.assess(mdp, pi, mu)
     assert found.variance < 0.5 * own.variance
     assert found.bias == 0.0
@@ -205,7 +207,7 @@ def test_saving_here_pays_there():
     )
     own = exact.assess(mdp, pi, pi)
     state, episode = (
-        exact.assess(mdp, pi, exact.design(mdp, pi, budget=budget))
+        exact.assess(mdp, pi, exact.design(mdp, pi, "scope", promise=Promise(per=budget)))
         for budget in ("state", "episode")
     )
     assert state.variance == pytest.approx(own.variance)  # nothing to be done
@@ -433,10 +435,14 @@ def test_an_episode_budget_is_spent_on_the_behavior_policys_own_cost(worlds):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"budget": "day"}, "budget: got 'day', expected 'state' or 'episode'"),
-        ({"budget": ["episode"]}, "budget: got"),
-        ({"budget": "episode", "limit": 1.0}, "limit: got 1.0 with budget='episode'"),
-        ({"budget": "episode", "constraint": "target"}, "constraint: got 'target' with budget"),
+        ({"promise": 1.1}, "promise: got 1.1, limits: got None, expected Promise"),
+        ({"promise": Promise(at_most=0.7)}, "expected the target policy's own cost or more"),
+        ({"promise": Promise(limit=1.0)}, "or a limit with per='state'; others are for scopeval.d"),
+        ({"promise": Promise(), "limits": [1.0]}, r"limits: got \[1.0\], expected Promise"),
+        (
+            {"promise": Promise(per="episode"), "constraint": "target"},
+            "constraint: got 'target' with budget",
+        ),
     ],
 )
 def test_bad_arguments(worlds, arguments, message):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from scipy import sparse
 
 from random_mdps import cases, every_path, loop_values, random_case, total_cost
-from scopeval import exact
+from scopeval import Promise, exact
 from scopeval.behavior.methods import METHODS
 from scopeval.errors import InputError
 
@@ -284,15 +284,12 @@ UNIFORM = np.full((2, 3), 1 / 3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epsilon": -0.1}, r"^epsilon: got -0.1, expected a finite number >= 0"),
-        ({"epsilon": NAN}, r"^epsilon: got nan"),
-        ({"epsilon": INF}, r"^epsilon: got inf"),
-        ({"epsilon": "0"}, r"^epsilon: got '0'"),
+        ({"promise": 0.1}, r"^promise: got 0.1, limits: got None, expected Promise"),
         ({"method": "scop"}, r"^method: got 'scop', expected one of scope, scope-dr, odi, dopt"),
         ({"constraint": "mu"}, r"^constraint: got 'mu', expected 'behavior' or 'target'"),
-        ({"limit": [1, 2, 3]}, r"^limit: got shape \(3,\), expected a number, \[S\] or \[T, S\]"),
-        ({"limit": NAN}, r"^limit: got nan, expected a finite number$"),
-        ({"limit": but(np.ones((4, 2)), (2, 1), NAN)}, r"^limit: nan at t=2, s=1"),
+        ({"limits": [1, 2, 3]}, r"^limits: got shape \(3,\), expected a number, \[S\] or \[T, S\]"),
+        ({"limits": NAN}, r"^limits: got nan, expected a finite number$"),
+        ({"limits": but(np.ones((4, 2)), (2, 1), NAN)}, r"^limits: nan at t=2, s=1"),
         ({"target": np.full((3, 3), 1 / 3)}, r"^target: got a policy over 3 states and 3 actions"),
         ({"target": np.full((3, 2, 3), 1 / 3)}, r"covers 3 time steps, .* the horizon 4"),
         ({"target": UNIFORM[0]}, r"^policy: got a table of shape \(3,\)"),
@@ -331,7 +328,7 @@ def test_a_budget_counts_what_the_behavior_policy_itself_will_cost(method):
     bound = 0
     for seed in range(12):
         case = random_case(seed, horizon=3, zero_rewards=False)
-        found = exact.design(case.mdp, case.target, method, 0.01)
+        found = exact.design(case.mdp, case.target, method, promise=Promise(at_most=1.01))
         _, own = loop_values(case, case.cost, found.table(case.horizon))
         _, target = loop_values(case, case.cost, case.target)
         own, allowed = own[: case.horizon], 1.01 * target[: case.horizon]

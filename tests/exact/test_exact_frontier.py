@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from histories import best_of_all, enumerate_design
 from random_mdps import Case, cases, random_case
-from scopeval import exact, simulate
+from scopeval import Promise, exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import _weighted_kernel as kernel
@@ -300,12 +300,10 @@ GRID, PI = Gridworld(6).mdp(), target_policies(1, 6)[0]
 CURVE = exact.frontier(GRID, PI)
 
 
-def test_points_by_cost_epsilon_and_variance():
+def test_points_by_cost_and_variance():
     for asked in (0.9, 0.7, 0.5):
         found = CURVE.at(cost=asked).predicted
         assert asked * (1 - 2.1e-3) <= found.relative_cost <= asked
-        again = CURVE.at(epsilon=asked - 1.0).predicted
-        assert again.relative_cost == pytest.approx(found.relative_cost)
     whole = CURVE.at(cost=5.0).predicted  # more than it takes: the least variance
     assert whole.relative_variance == pytest.approx(CURVE.relative_variance[0], rel=1e-3)
     even = CURVE.at(variance=1.0).predicted
@@ -329,7 +327,7 @@ def test_the_weight_blind_optimum_refuses_prices_that_are_none():
 
 
 def test_a_weight_aware_design_beats_the_one_price_of_today_at_its_own_cost():
-    price = exact.design(GRID, PI, "scope-dr", budget="episode")
+    price = exact.design(GRID, PI, "scope-dr", promise=Promise(per="episode"))
     found = exact.assess(GRID, PI, price)
     ours = CURVE.at(cost=found.cost / CURVE.own.cost).predicted
     assert ours.variance <= found.variance * (1 + 1e-3)
@@ -397,12 +395,13 @@ def test_bad_settings(arguments, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CURVE.at(), r"^at: got \{\}, expected exactly one number of cost, epsilon"),
+        (lambda: CURVE.at(), r"^at: got cost=None, variance=None, expected exactly one of them"),
         (lambda: CURVE.at(cost=0.5, variance=1.0), r"^at: got .*expected exactly one"),
-        (lambda: CURVE.at(cost=float("nan")), r"^at: got \{'cost': nan\}, expected exactly one"),
+        (lambda: CURVE.at(cost=float("nan")), r"^at: got cost=nan, variance=None, expected exac"),
+        (lambda: CURVE.at(cost=60), r"^cost: got 60, expected a number above 0, and at most 10 \("),
         (lambda: CURVE.at(cost=0.001), r"^cost: got 0.001, but the least cost within the cap 30"),
         (lambda: CURVE.at(variance=0.001), r"^variance: got 0.001, but the least variance"),
-        (lambda: CURVE.at(epsilon=-1.0), r"^cost: got 0, expected a number > 0"),
+        (lambda: CURVE.at(cost=0.0), r"^cost: got 0.0, expected a number above 0"),
         (lambda: CURVE.at_price(-1.0), r"^price: got -1.0, expected a number > 0"),
     ],
 )  # fmt: skip

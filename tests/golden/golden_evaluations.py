@@ -90,7 +90,7 @@ for _where, _world in (("grid", grid), ("changing", changing)):
             mdp, target, _ = world()
             numbers: Numbers = {}
             for budget in BUDGETS:
-                found = exact.design(mdp, target, method, budget=budget)
+                found = exact.design(mdp, target, method, promise=Promise(per=budget))
                 numbers |= prefixed(budget, of_design(found, mdp, target))
             return numbers
 
@@ -104,14 +104,14 @@ def _exact_settings() -> Numbers:
         mdp, target, _ = world()
         own = exact.cost_values(mdp, target).v
         settings: dict[str, dict[str, Any]] = {
-            "epsilon": {"epsilon": 0.1},
-            "target": {"constraint": "target", "epsilon": 0.05},
-            "limit": {"limit": 0.9 * float(own[0].max())},
-            "limits": {"limit": 1.02 * own[0]},
-            "dr": {"method": "scope-dr", "epsilon": 0.03, "budget": "episode"},
+            "epsilon": {"promise": Promise(at_most=1.1)},
+            "target": {"constraint": "target", "promise": Promise(at_most=1.05)},
+            "limit": {"promise": Promise(limit=0.9 * float(own[0].max()), per="state")},
+            "limits": {"limits": 1.02 * own[0]},
+            "dr": {"method": "scope-dr", "promise": Promise(at_most=1.03, per="episode")},
         }
         for name, some in settings.items():
-            found = exact.design(mdp, target, **some)
+            found = exact.design(mdp, target, **{"method": "scope", **some})
             numbers |= prefixed(f"{where}.{name}", of_design(found, mdp, target))
     return numbers
 
@@ -328,7 +328,7 @@ def _registered() -> Numbers:
     """The Gridworld as a registered environment, and a guard fed by hand."""
     mdp, target, _ = grid()
     make = "scopeval/Gridworld-v0"
-    behavior = exact.design(mdp, target, "scope-dr", budget="episode")
+    behavior = exact.design(mdp, target, "scope-dr", promise=Promise(per="episode"))
     result = evaluate(
         lambda: gymnasium.make(make, size=SIZE), target, behavior, horizon=SIZE, episodes=24
     )

@@ -242,7 +242,7 @@ def test_longer_episodes_than_the_horizon_are_no_contradiction():
     remedy = r"ore; try a larger horizon, or the first 10 steps only: logs\.select\(logs\.t < 10\)$"
     with pytest.raises(DataError, match=said + remedy):
         diagnose(log, horizon=10).raise_errors()
-    with pytest.raises(DataError, match=r"^logged: the log has longer episodes than horizon=10"):
+    with pytest.raises(DataError, match=r"^logs: the log has longer episodes than horizon=10"):
         design(log, np.full((STATES, ACTIONS), 1 / ACTIONS), horizon=10, method="scope")
     assert diagnose(log.select(log.t < 10), horizon=10).errors == ()
     wrong = transitions(columns | {"next_obs": columns["obs"]})

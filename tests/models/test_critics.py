@@ -94,7 +94,7 @@ def test_with_many_rows_the_table_is_the_truth(name, seed):
     error = np.abs(second - of_mu.second_moments)[known].max()
     assert error < slack * of_mu.second_moments.max()
 
-    best = exact.design(mdp, case.target)
+    best = exact.design(mdp, case.target, "scope")
     keep = learned.recipe.floor
     wanted = (1 - keep) * best.table(4) + keep * case.target
     assert np.abs(mu - wanted)[known].max() < slack

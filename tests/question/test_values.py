@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 
 import numpy as np
@@ -28,12 +30,15 @@ from scopeval import (
     TabularPolicy,
     Workers,
     collect,
+    compare,
     design,
     estimate,
     evaluate,
     frontier,
 )
+from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
+from scopeval.evaluation.result import rounded
 from scopeval.question.promise import promises_and_limits
 from scopeval.question.question import question_of
 from scopeval.question.stop import stop_of
@@ -210,3 +215,59 @@ def test_stages_with_features_are_saved():
 def test_what_no_file_can_hold_is_refused():
     with pytest.raises(InputError, match="which no database can hold"):
         Stages(learn=Networks(paths=3)).to_json()
+
+
+def test_whole_numbers_may_be_floats():
+    """What was checked is what is kept: 5.0 is 5 wherever a number of something is asked for."""
+    stop = Stop(episodes=10.0, every=5.0)
+    assert Question(PI, horizon=5.0).horizon.__class__ is int
+    assert (stop.episodes.__class__, stop.every.__class__) == (int, int)
+    assert stop_of(10.0, stop).episodes.__class__ is int
+    plant = Plant(lambda: None, side_by_side=2.0)
+    assert plant.side_by_side.__class__ is int
+
+
+def test_verbs_take_whole_numbers_that_are_floats():
+    mdp = Gridworld(4).mdp()
+    target = target_policies(1, 4)[0]
+    logs = gridworld_logs(mdp, 100.0, seed=1)
+    curve = frontier(logs, target, horizon=4.0, points=4, seed=0.0)
+    assert curve.at(cost=1.0).recipe.horizon == 4
+    assert design(logs, target, horizon=4.0).recipe == design(logs, target, horizon=4).recipe
+    assert evaluate(mdp, target, episodes=20.0, seed=3.0).finished == 20
+    assert len(collect(mdp, target, episodes=3.0, seed=1.0)) == 3
+
+
+@pytest.mark.parametrize("percent", [70, 60.0])
+def test_percent_is_refused_where_it_is_said(percent):
+    words = f"got {percent}, expected a number above 0, and at most 10 "
+    with pytest.raises(InputError, match=f"^promise.at_most: {words}.*for an absolute number try"):
+        Promise(at_most=percent)
+    mdp, target = Gridworld(4).mdp(), target_policies(1, 4)[0]
+    learned = frontier(gridworld_logs(mdp, 50, seed=1), target, horizon=4, points=4)
+    for curve in (learned, frontier(mdp, target)):
+        with pytest.raises(InputError, match=f"^cost: {words}"):
+            curve.at(cost=percent)
+
+
+def test_columns_are_not_a_log():
+    columns = collect(Gridworld(4).mdp(), target_policies(1, 4)[0], episodes=3).transitions()
+    words = r"^logs: got dict, expected Transitions; try Transitions\(\*\*columns\)"
+    with pytest.raises(InputError, match=words):
+        design(columns, target_policies(1, 4)[0], horizon=4)
+
+
+@pytest.mark.parametrize("module", ["sqlalchemy", "none"])
+def test_everything_can_be_imported_without_the_extras(module):
+    code = f"import sys; sys.modules[{module!r}] = None; from scopeval import *; print(len(dir()))"
+    code += "; print('Campaign' in dir())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == str(module == "none")
+
+
+def test_no_number_is_a_negative_zero_and_no_name_is_changed():
+    assert rounded(0.5, -0.001, -0.4, 0.3) == ["0.00", "-0.40", "0.30"]
+    mdp, target = Gridworld(4).mdp(), target_policies(1, 4)[0]
+    found = compare(mdp, {"pi_B": target, "today": target}, baseline="today", episodes=40)
+    assert found.sentence.startswith("pi_B and today cannot be told apart")

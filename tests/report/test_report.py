@@ -23,6 +23,7 @@ from scopeval import (
     Stages,
     Stop,
     TabularPolicy,
+    compare,
     errors,
     evaluate,
     exact,
@@ -42,10 +43,12 @@ from scopeval.report import (
     Verdict,
     figure_of,
     how_to_reproduce,
+    page_of_comparison,
     page_of_evaluation,
     render,
     write_report,
 )
+from scopeval.report.evaluation_figures import certificate_figure
 from scopeval.report.svg import canvas
 from scopeval.report.wording import answer_of, promise_in_words, signed
 
@@ -353,7 +356,7 @@ def test_an_undefined_comparison_is_told_and_not_drawn():
         e.on_policy, variance=nan, episodes=nan, total=nan, unknown="too heavy a tail"
     )
     html = render(page_of_evaluation(replace(e, on_policy=unknown)))
-    assert "is unknown: too heavy a tail" in html
+    assert "the policy itself would take is unknown: too heavy a tail" in html
     assert "saved" not in html
     assert not re.search(r"\bnan\b", html)
 
@@ -552,3 +555,48 @@ def test_contrast_of_every_color_in_dark_and_light():
                 a, b = sorted([luminance(color), luminance(colors[ground])])
                 least = 3.0 if name.startswith("c") and name[1:].isdigit() else 4.5
                 assert (b + 0.05) / (a + 0.05) >= least, (name, ground)
+
+
+def test_the_caption_of_the_certificate_is_its_verdict():
+    """The badge, and the words below the figure, say the same."""
+    e = evaluation()
+    for verdict, words in (
+        ("safe", "left of the line: safe"),
+        ("refuted", "right of the line: the promise is refuted"),
+        ("not refuted", "which side is right is not decided"),
+        ("not covered", "safety is unknown"),
+        ("not enough evidence", "there is not enough evidence about safety"),
+    ):
+        for low, high in ((-2.0, -1.0), (-1.0, 1.0), (1.0, 2.0)):
+            d = replace(e.certificate.difference, estimate=(low + high) / 2, low=low, high=high)
+            caption = certificate_figure(
+                replace(e, certificate=replace(e.certificate, verdict=verdict, difference=d))
+            ).caption
+            assert words in caption
+            assert ("safe." in caption) == (verdict == "safe")
+
+
+def test_a_comparison_draws_looks_with_open_ends_and_not_one_alone():
+    old, new = target_policies(2, 5, seed=1)
+    c = compare(GRID, {"old": old, "new": new}, episodes=60)
+    inf = math.inf
+    seen = [(20, -0.5, -inf, 0.5), (50, -0.4, -inf, 0.2), (90, -0.4, -0.7, -0.1)]
+
+    def figures(looks):
+        some = tuple((n, {"new": tuple(ends)}) for n, *ends in looks)
+        return page_of_comparison(replace(c, looks=some)).sections[0].figures
+
+    assert len(figures([])) == len(figures(seen[:1])) == 1
+    alone, open_ended = figures(seen[1:])[1], figures(seen)[1]
+    ticks = re.findall(r">(\d+)</text>", alone.svg)
+    assert 2 <= len(ticks) <= 6  # within a power of ten the axis is linear
+    band = re.findall(r'd="(M[^"]*)"[^>]*fill-opacity|fill-opacity', open_ended.svg)
+    assert band
+    assert "nan" not in open_ended.svg
+    assert "inf" not in open_ended.svg.replace("info", "")
+
+
+def test_a_table_of_words_is_read_from_the_left():
+    table = Table("Events", ("time", "in words"), (("now", "a long sentence"),), words=True)
+    html = render(Page("t", "a", Verdict("open", "v"), (), (Section("s", tables=(table,)),)))
+    assert '<table class="words">' in html

@@ -273,7 +273,7 @@ def expected_cost(behavior: BehaviorPolicy, logged: Transitions) -> float:
     starts = np.asarray(logged.obs)[np.asarray(logged.t) == 0]
     if not len(starts):
         raise InputError(
-            "logged: has no step with t = 0, so that the cost of whole episodes is not known; "
+            "logs: has no step with t = 0, so that the cost of whole episodes is not known; "
             "expected a promise about the target's own cost, try Promise(of='target')"
         )
     costs = behavior.cost_to_go(starts, 0)
@@ -281,7 +281,7 @@ def expected_cost(behavior: BehaviorPolicy, logged: Transitions) -> float:
     cost = float((pi * costs).sum(axis=1).mean())
     if not (math.isfinite(cost) and cost > 0):
         raise InputError(
-            f"logged: the expected cost of an episode is estimated as {cost:g}; a budget relative "
+            f"logs: the expected cost of an episode is estimated as {cost:g}; a budget relative "
             "to it needs costs above 0"
         )
     return cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -189,7 +189,7 @@ def evidence_of(
         logged = logged.logged.with_notes(_examined(logged.logged, pi, settings, judged).notes)
     elif isinstance(logged, Transitions):
         logged = _examined(logged, pi, settings, judged)
-    elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream):
+    elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream | Mapping | str):
         logged = _examined_batches(logged, pi, settings, judged)
     merge = regression is None or isinstance(regression, Table)
     if isinstance(logged, LoggedStream) and merge:

@@ -44,6 +44,7 @@ from scopeval.notebook.sketch import sketch_curve
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 from scopeval.question.inference import Check
+from scopeval.question.promise import check_multiple
 from scopeval.question.question import question_of
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Frontier:
             )
         if variance is not None:
             return self._cheapest(float(variance))
-        return self._most_precise(float(given[0]))
+        return self._most_precise(check_multiple("cost", cost))
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""

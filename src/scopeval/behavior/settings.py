@@ -61,13 +61,14 @@ class Settings:
                 "may cost"
             )
         check_epsilon(self.epsilon)
-        check_whole("horizon", self.horizon, 1, " of steps")
+        horizon = check_whole("horizon", self.horizon, 1, " of steps")
+        object.__setattr__(self, "horizon", horizon)
         _check_share("gamma", self.gamma, above_zero=True)
         _check_share("floor", self.floor, above_zero=False)
         _check_share("least_gain", self.least_gain, above_zero=False)
         _check_share("margin", self.margin, above_zero=False)
         check_budget(self.budget, self.limit, self.constraint)
-        check_whole("seed", self.seed, 0)
+        object.__setattr__(self, "seed", check_whole("seed", self.seed, 0))
         if self.constraint not in ("behavior", "target"):
             raise InputError(
                 f"constraint: got {self.constraint!r}, expected 'behavior' or 'target'"
@@ -160,13 +161,13 @@ def choose_regression(
     if states is not None and isinstance(target, TabularPolicy):
         if states > target.states:
             raise DataError(
-                f"logged: holds state {states - 1}, the target's table covers 0.."
+                f"logs: holds state {states - 1}, the target's table covers 0.."
                 f"{target.states - 1}; expected a log of the target's problem"
             )
         states = target.states
     if states is not None and states * log.actions > MOST_PAIRS:
         raise DataError(
-            f"logged: holds state {states - 1}, a table would need {states * log.actions:,} "
+            f"logs: holds state {states - 1}, a table would need {states * log.actions:,} "
             f"entries per time step, expected at most {MOST_PAIRS:,}; try numbering the states "
             "from 0 without gaps, or vectors"
         )

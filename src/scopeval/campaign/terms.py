@@ -66,7 +66,7 @@ class Ramp:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shares", tuple(self.shares))
-        check_whole("ramp.episodes", self.episodes, 1)
+        object.__setattr__(self, "episodes", check_whole("ramp.episodes", self.episodes, 1))
         if not self.shares or not all(is_number(x) and 0 <= x <= 1 for x in self.shares):
             raise InputError(f"ramp.shares: got {self.shares!r}, expected numbers in [0, 1]")
         if list(self.shares) != sorted(self.shares):
@@ -129,13 +129,14 @@ class Terms:
     context: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_whole("horizon", self.horizon, 1, " of steps")
+        horizon = check_whole("horizon", self.horizon, 1, " of steps")
+        object.__setattr__(self, "horizon", horizon)
         if self.horizon > LONGEST:
             raise InputError(
                 f"horizon: got {self.horizon:,}, expected at most {LONGEST:,} steps: the numbers "
                 f"of one episode would take more than {MAX_BYTES:,} bytes"
             )
-        check_whole("seed", self.seed, 0)
+        object.__setattr__(self, "seed", check_whole("seed", self.seed, 0))
         if not (is_number(self.gamma) and 0 < self.gamma <= 1):
             raise InputError(f"gamma: got {self.gamma!r}, expected a number in (0, 1]")
         Inference(self.alpha, interval=self.interval)  # checks them

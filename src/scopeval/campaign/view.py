@@ -651,21 +651,26 @@ def campaign_section(
         tuple(text),
         tables=(
             Table("Plants", ("plant", "last sign of life", "finished", "lost"), plants),
-            Table("Guards", ("what is watched", "action", "first alarm"), guards),
-            Table(
-                "Designs",
-                ("number", "made", "kind", "fingerprint", "why"),
-                tuple(_design(design) for design in designs),
-            ),
-            Table("Events", ("time", "what", "by", "in words"), listed),
+            Table("Guards", ("what is watched", "action", "first alarm"), guards, words=True),
+            _designs(designs),
+            Table("Events", ("time", "what", "by", "in words"), listed, words=True),
         ),
     )
 
 
-def _design(design: DesignRecord) -> tuple[str, ...]:
-    number = "baseline" if design.number == BASELINE else str(design.number)
-    mark, why = (design.fingerprint or "unknown")[:12], str(design.about.get("why", ""))
-    return number, moment(design.made), design.kind, mark, why
+def _designs(designs: Sequence[DesignRecord]) -> Table:
+    """A row for each design; with fingerprints, if any is known."""
+    columns = {
+        "number": ["baseline" if d.number == BASELINE else str(d.number) for d in designs],
+        "made": [moment(d.made) for d in designs],
+        "kind": [d.kind for d in designs],
+        "fingerprint": [(d.fingerprint or "\N{EN DASH}")[:12] for d in designs],
+        "why": [str(d.about.get("why", "")) for d in designs],
+    }
+    if not any(d.fingerprint for d in designs):
+        del columns["fingerprint"]
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Table("Designs", tuple(columns), rows, words=True)
 
 
 def moment(seconds: float) -> str:

@@ -96,9 +96,8 @@ def collect(
     asked = question_of(policy, horizon)
     target, horizon = asked.policy, asked.horizon
     behavior = as_behavior(run, target)
-    check_whole("episodes", episodes, 1)
-    check_whole("seed", seed, 0)
-    check_whole("first", first, 0)
+    episodes = check_whole("episodes", episodes, 1)
+    seed, first = check_whole("seed", seed, 0), check_whole("first", first, 0)
     plant = plant_of(env)
     env, cost, batch, crew = plant.env, plant.cost, plant.side_by_side, plant.crew
     if isinstance(env, TabularMDP):

@@ -47,7 +47,8 @@ class Plant:
         if isinstance(self.env, Plant):
             raise InputError("env: got a Plant in a Plant; try dataclasses.replace(plant, ...)")
         if self.side_by_side is not None:
-            check_whole("side_by_side", self.side_by_side, 1)
+            whole = check_whole("side_by_side", self.side_by_side, 1)
+            object.__setattr__(self, "side_by_side", whole)
         if self.workers is not None:
             workers_of(self.workers)
         named = self.exogenous

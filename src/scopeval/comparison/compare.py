@@ -107,7 +107,7 @@ def compare(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    check_whole("seed", seed, 0)
+    seed = check_whole("seed", seed, 0)
     plant = plant_of(env)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
     several, inference = PolicySet(names, baseline), inference_of(inference)

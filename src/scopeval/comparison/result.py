@@ -206,7 +206,7 @@ class Comparison:
         if len(self.differences) == 1:
             ((name, d),) = self.differences.items()
             text = self.difference_in_words(name)
-            return text[0].upper() + text[1:] if d.verdict == "undecided" else text
+            return text.replace("whether ", "Whether ", 1) if text.startswith("whether ") else text
         if self.baseline in self.failures:
             return f"{self.baseline} failed, so that there is nothing to compare the others with"
         groups: dict[str, list[str]] = {}

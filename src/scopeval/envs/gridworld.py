@@ -56,7 +56,7 @@ class Gridworld:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("size", self.size, 2, " of cells")
+        object.__setattr__(self, "size", check_whole("size", self.size, 2, " of cells"))
         if self.cost_law not in COST_LAWS:
             raise InputError(
                 f"cost_law: got {self.cost_law!r}, expected one of {', '.join(COST_LAWS)}"
@@ -128,7 +128,7 @@ def logs_of(
     mdp: TabularMDP, controllers: Sequence[TabularPolicy], episodes: int, *, seed: int = 0
 ) -> Transitions:
     """Episode i by controller i modulo their number; fewer episodes are a part of more."""
-    check_whole("episodes", episodes, 1)
+    episodes = check_whole("episodes", episodes, 1)
     stream = int(np.random.SeedSequence((seed, 4)).generate_state(1, np.uint64)[0]) >> 1
     T, many = mdp.horizon, len(controllers)
     parts = []

@@ -107,7 +107,7 @@ def evaluate(
         raise InputError(
             "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
         )
-    check_whole("seed", seed, 0)
+    seed = check_whole("seed", seed, 0)
     stages = run if isinstance(run, Stages) else None
     asked, today = question_of(policy, horizon), None
     if baseline is not None:

@@ -510,7 +510,8 @@ def rounded(spread: float, *numbers: float) -> list[str]:
     places = 1 - math.floor(math.log10(spread))
     if places > 12:
         return [f"{x:.12g}" for x in numbers]
-    return [f"{x:,.{max(places, 0)}f}" for x in numbers]
+    written = [f"{x:,.{max(places, 0)}f}" for x in numbers]
+    return [x.removeprefix("-") if float(x.replace(",", "")) == 0 else x for x in written]
 
 
 def _count(n: int, what: str) -> str:

@@ -99,7 +99,7 @@ class Stages:
     significance: float = 0.01
 
     def __post_init__(self) -> None:
-        check_whole("first", self.first, 2, " of episodes")
+        object.__setattr__(self, "first", check_whole("first", self.first, 2, " of episodes"))
         _check_above("growth", self.growth, 1.1)
         for name in ("worth", "most_variance", "prior_variance", "least_variance"):
             _check_above(name, getattr(self, name), 0.0)

@@ -27,6 +27,7 @@ from scopeval.exact.known import sweep_prices
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.tables import AnyPolicy, control_table, policy_table
 from scopeval.exact.weighted_design import Point, WeightedDesign
+from scopeval.question.promise import check_multiple
 
 if TYPE_CHECKING:
     from scopeval.models.protocols import Estimates
@@ -86,26 +87,26 @@ class Frontier:
         self,
         *,
         cost: float | None = None,
-        epsilon: float | None = None,
         variance: float | None = None,
     ) -> WeightedDesign:
         """The design at one point of the frontier; name exactly one.
 
         Args:
             cost: the least variance at no more than this cost, relative to the target's own.
-            epsilon: the same as cost = 1 + epsilon.
             variance: the least cost at no more than this variance, relative to the target's own.
 
         Raises:
             InputError: no behavior policy within the cap and the grid is that cheap or precise.
         """
-        named = {"cost": cost, "epsilon": epsilon, "variance": variance}
-        given = {name: value for name, value in named.items() if value is not None}
-        if len(given) != 1 or not all(is_number(value) for value in given.values()):
-            raise InputError(f"at: got {given}, expected exactly one number of {', '.join(named)}")
+        given = [x for x in (cost, variance) if x is not None]
+        if len(given) != 1 or not is_number(given[0]):
+            raise InputError(
+                f"at: got cost={cost!r}, variance={variance!r}, expected exactly one of them, a "
+                "number"
+            )
         if variance is not None:
             return self._search("variance", variance)
-        return self._search("cost", 1.0 + epsilon if cost is None else cost)  # type: ignore[operator]
+        return self._search("cost", check_multiple("cost", cost))
 
     def best(self) -> WeightedDesign:
         """The design of least variance x cost: what a given precision costs in all."""

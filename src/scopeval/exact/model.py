@@ -349,14 +349,14 @@ class TabularMDP:
         """The optimal behavior policy, for `scopeval.design`."""
         from scopeval.exact.assessment import assess
         from scopeval.exact.curve import frontier
-        from scopeval.exact.optimum import design
+        from scopeval.exact.optimum import optimal
 
         mdp: TabularMDP = self._asked(asked)
         target: Any = asked.policy
         at_most, limit, per = promise.at_most, promise.limit, promise.per
         other = promise.of if baseline is None or promise.of is not None else baseline.policy
         if limit is not None and per == "state":
-            return design(mdp, target, method, constraint=method.constraint, limit=limit)
+            return optimal(mdp, target, method, constraint=method.constraint, limit=limit)
         if limit is not None or other not in (None, "target"):
             own = assess(mdp, target, target).cost
             theirs = assess(mdp, other, other).cost if limit is None else limit
@@ -364,7 +364,7 @@ class TabularMDP:
         if at_most < 1.0:
             control = "q" if method.control_variate else "none"
             return frontier(mdp, target, control_variate=control).at(cost=at_most)
-        return design(
+        return optimal(
             mdp,
             target,
             method,

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Bools, Floats, check_whole, is_number
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.price import find_price
-from scopeval.behavior.settings import check_budget, check_epsilon
+from scopeval.behavior.settings import check_budget
 from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
@@ -39,6 +39,7 @@ from scopeval.policies.protocols import (
     Weighing,
     Why,
 )
+from scopeval.question.promise import Promise
 
 if TYPE_CHECKING:
     from scopeval.behavior.sweep import Swept
@@ -92,32 +93,64 @@ class Design(TabularPolicy):
 def design(
     mdp: TabularMDP,
     target: AnyPolicy,
-    method: str | Method = "scope",
-    epsilon: float = 0.0,
+    method: str | Method = "scope-dr",
     *,
+    promise: Promise | None = None,
     constraint: str = "behavior",
-    limit: ArrayLike | None = None,
-    budget: str = "state",
+    limits: ArrayLike | None = None,
 ) -> Design:
     """The optimal behavior policy, by dynamic programming (Algorithm 1 with exact values).
 
     Args:
         mdp: the model.
         target: pi.
-        method: "scope", "scope-dr", "odi", "dopt" or "on-policy".
-        epsilon: the cost may be (1+epsilon) times the target's, at every state and time.
+        method: "scope-dr", "scope" (the paper's), "odi", "dopt" or "on-policy".
+        promise: of at least the target's own cost: from every state on (the paper's, and the
+            default) or, with ``per="episode"``, for whole episodes; cost has one price then, at
+            which the budget is just spent. What is saved in one state is spent in another, usually
+            for far less variance; where it is not less, the answer is the paper's. Less cost, or a
+            promise about another policy's: `scopeval.design`, which takes a known model too.
         constraint: whose cost-to-go the budget is spent on: "behavior" (q^c under mu, the paper's
-            program) or "target" (q^c under pi, as its Algorithm 1 lists; more cautious at
-            epsilon = 0).
-        limit: an absolute threshold instead of (1+epsilon) v^c: a number, [S] or [T, S]. Such a
-            program can be infeasible by nature: the target is kept there and `status` says so.
-        budget: "state": the promise holds from every state on (the paper's). "episode": it holds
-            for whole episodes; cost has one price, at which the budget is just spent. What is saved
-            in one state is then spent in another, usually for far less variance; where it is not
-            less, the answer is the paper's.
+            program) or "target" (q^c under pi, as its Algorithm 1 lists; more cautious at the
+            target's own cost).
+        limits: absolute thresholds instead of a promise, [S] or [T, S]; for one number try
+            ``Promise(limit=..., per="state")``. Such a program can be infeasible by nature: the
+            target is kept there and `status` says so.
     """
+    promised = Promise() if promise is None else promise
+    if not isinstance(promised, Promise) or (promise is not None and limits is not None):
+        raise InputError(
+            f"promise: got {promise!r:.60}, limits: got {limits!r:.40}, expected Promise(...) or "
+            "limits, one of them"
+        )
+    number = promised.limit
+    if (
+        promised.at_most < 1.0
+        or promised.compared == "reference"
+        or (number is not None and promised.per != "state")
+    ):
+        raise InputError(
+            f"promise: got {promised!r:.60}, expected the target policy's own cost or more, or a "
+            "limit with per='state'; others are for scopeval.design(mdp, policy, promise=...)"
+        )
+    return optimal(
+        mdp, target, method, promised.epsilon, constraint=constraint,
+        limit=number if limits is None else limits, budget=promised.per or "state",
+    )  # fmt: skip
+
+
+def optimal(
+    mdp: TabularMDP,
+    target: AnyPolicy,
+    method: str | Method,
+    epsilon: float = 0.0,
+    *,
+    constraint: str = "behavior",
+    limit: ArrayLike | None = None,
+    budget: str = "state",
+) -> Design:
+    """`design`, with the terms of a promise; the cost may be any multiple of the target's."""
     known = KnownDesigns(mdp, policy_table(mdp, "target", target), method_named(method))
-    check_epsilon(epsilon)
     if constraint not in ("behavior", "target"):
         raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
     recipe = known.recipe(epsilon, constraint=constraint)
@@ -145,7 +178,7 @@ def design_at_price(
     """The design with one price of cost in every state and step, which knows no weights.
 
     Backwards in time, each step minimizes sum_a pi^2/mu X + price * sum_a mu q^c. That is what
-    `design(budget="episode")` searches with; `frontier` has the optimum among all designs.
+    `design` for whole episodes searches with; `frontier` has the optimum among all designs.
 
     Args:
         mdp: the model.

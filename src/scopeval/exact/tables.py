@@ -103,7 +103,7 @@ def control_table(mdp: TabularMDP, control: ArrayLike | None) -> Floats:
 def limit_table(mdp: TabularMDP, limit: ArrayLike) -> Floats:
     """An absolute cost limit as [T, S]."""
     shape = (mdp.horizon, mdp.states)
-    value = as_floats("limit", limit, axes=("t", "s"))
+    value = as_floats("limits", limit, axes=("t", "s"))
     if value.shape not in ((), shape[1:], shape):
-        raise InputError(f"limit: got shape {value.shape}, expected a number, [S] or [T, S]")
+        raise InputError(f"limits: got shape {value.shape}, expected a number, [S] or [T, S]")
     return np.broadcast_to(value, shape)

@@ -326,8 +326,7 @@ def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
             f"logged: got {type(logged).__name__}, expected what stream_logs opens; rows in "
             "memory can be drawn by log.select(rng.choice(len(log), rows, replace=False))"
         )
-    check_whole("rows", rows, 1)
-    check_whole("seed", seed, 0)
+    rows, seed = check_whole("rows", rows, 1), check_whole("seed", seed, 0)
     pieces = logged.pieces()
     rng = np.random.default_rng((seed, 17))
     count = min(rows, logged.rows)

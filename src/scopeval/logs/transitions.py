@@ -6,7 +6,7 @@ chose the actions may be unknown, and a log may mix any number of policies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -348,7 +348,7 @@ class Recorded(Protocol):
         """The columns of a log."""
 
 
-def not_a_log(value: object, name: str = "logged") -> InputError:
+def not_a_log(value: object, name: str = "logs") -> InputError:
     """The error for a value that should be a log, with what to try instead."""
     kind = type(value).__name__
     if isinstance(value, Recorded) and not isinstance(value, type):
@@ -356,6 +356,8 @@ def not_a_log(value: object, name: str = "logged") -> InputError:
             "expected Transitions; try read_logs(episodes), or "
             "Transitions(**episodes.transitions())"
         )
+    elif isinstance(value, Mapping):
+        remedy = "expected Transitions; try Transitions(**columns), or read_logs(columns)"
     else:
         remedy = "expected Transitions (try read_logs) or batches of them (try stream_logs)"
     return InputError(f"{name}: got {kind}, {remedy}")

@@ -340,7 +340,7 @@ def logged_sweep_data(
     for t, some in enumerate(which):
         if len(some) == 0 and not (last is not None and len(last) and 0 < t == steps - 1):
             raise InputError(
-                f"logged: no rows of time step {t}, expected some for every step of the horizon "
+                f"logs: no rows of time step {t}, expected some for every step of the horizon "
                 f"{steps}; try time_varying=False if rewards and dynamics do not depend on t"
             )
     parts = [regression.prepare(rows.select(some), actions) for some in which if len(some)]

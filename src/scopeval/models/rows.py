@@ -11,7 +11,7 @@ never share a row, as with logs in memory, and equal rows are in the same half.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -207,10 +207,10 @@ def gather(
 def log_of(parts: list[Part], count: int, actions: int, notes: tuple[str, ...]) -> Log:
     """All parts as a log."""
     if not count:
-        raise InputError("logged: no batches, expected logged rows")
+        raise InputError("logs: no batches, expected logged rows")
     rows, starts, fold = parts[0] if len(parts) == 1 else _merged(parts)
     if len(np.unique(fold)) < 2:
-        raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
+        raise InputError(f"logs: got {count} row(s), expected at least 2; log more")
     first = starts.t == starts.t.min()
     if starts.t.min() > 0:
         notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
@@ -236,7 +236,7 @@ def check_batch(
     _check_kind(batch, target, streamed)
     actions = actions or _offered(batch, target)
     finite = not isinstance(target, ContinuousPolicy)
-    batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
+    batch.check(horizon=horizon, actions=actions if finite else None, source="logs")
     return actions
 
 
@@ -244,11 +244,11 @@ def _batches(logged: Transitions | Iterable[Transitions], merge: bool) -> Iterab
     """The batches of a log."""
     if isinstance(logged, Transitions):
         return [logged]
-    if not isinstance(logged, Iterable):
+    if not isinstance(logged, Iterable) or isinstance(logged, Mapping | str):
         raise not_a_log(logged)
     if not merge:
         raise InputError(
-            "logged: batches of a stream are merged, and only a table can learn from merged rows; "
+            "logs: batches of a stream are merged, and only a table can learn from merged rows; "
             "try regression='table' or read_logs"
         )
     return logged
@@ -261,13 +261,13 @@ def _check_kind(batch: Transitions, target: Policy | ContinuousPolicy, streamed:
     finite = not isinstance(target, ContinuousPolicy)
     if batch.discrete_actions != finite:
         raise InputError(
-            f"logged: holds {'action numbers' if batch.discrete_actions else 'action vectors'}"
+            f"logs: holds {'action numbers' if batch.discrete_actions else 'action vectors'}"
             f", the target offers {'action numbers' if finite else 'continuous actions'}; "
             "expected a log of the target's own problem"
         )
     if streamed and not batch.discrete_obs:
         raise InputError(
-            "logged: batches of a stream are merged, which needs state numbers; got vectors, "
+            "logs: batches of a stream are merged, which needs state numbers; got vectors, "
             "try read_logs"
         )
 
@@ -278,7 +278,7 @@ def _offered(batch: Transitions, target: Policy | ContinuousPolicy) -> int:
     width = offered.actions.shape[2:]
     if isinstance(target, ContinuousPolicy) and width != batch.action.shape[1:]:
         raise InputError(
-            f"logged: actions have {batch.action.shape[1]} dimensions, the target offers "
+            f"logs: actions have {batch.action.shape[1]} dimensions, the target offers "
             f"{width[0]}; expected a log of the target's own problem"
         )
     return int(offered.probs.shape[1])

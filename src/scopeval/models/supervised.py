@@ -49,7 +49,7 @@ class SupervisedRegression:
 class _SupervisedLearner:
     def __init__(self, settings: SupervisedRegression, rows: Rows, actions: int, seed: int) -> None:
         if len(rows) < 4:
-            raise InputError(f"logged: got {len(rows)} rows, expected at least 4 for two folds")
+            raise InputError(f"logs: got {len(rows)} rows, expected at least 4 for two folds")
         self.settings, self.actions, self.states = settings, actions, settings.states
         if rows.obs.ndim == 1 and self.states is None:
             self.states = int(max(rows.obs.max(), rows.next_obs.max())) + 1

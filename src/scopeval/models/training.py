@@ -83,10 +83,10 @@ class Training:
     gain: float | None = None
 
     def __post_init__(self) -> None:
-        check_whole("hidden", self.hidden, 1)
-        if self.steps is not None:
-            check_whole("steps", self.steps, 1)
-        check_whole("batch", self.batch, 1)
+        for name in ("hidden", "steps", "batch"):
+            value = getattr(self, name)
+            if name != "steps" or value is not None:
+                object.__setattr__(self, name, check_whole(name, value, 1))
         if not self.rate > 0.0:
             raise InputError(f"rate: got {self.rate!r}, expected a number > 0")
         if not 0.0 <= self.dropout < 1.0:
@@ -138,7 +138,7 @@ def learn_halves(
     """
     rows = sum(len(half) for half in halves)
     if min(len(half) for half in halves) < 4:
-        raise InputError(f"logged: got {rows} rows, expected at least 8 for a model")
+        raise InputError(f"logs: got {rows} rows, expected at least 8 for a model")
     warm = start is not None
     tick = ticker(
         sum(settings.schedule(len(half), warm=warm).steps for settings in tried for half in halves)
@@ -192,7 +192,7 @@ def learn_network(
             return network
         settings = replace(settings, rate=settings.rate / 4.0)
     raise InputError(
-        "logged: the dynamics cannot be learned, training diverges; expected observations and "
+        "logs: the dynamics cannot be learned, training diverges; expected observations and "
         "actions of moderate size, try scaling them, or a smaller Training(rate=...)"
     )
 

@@ -105,10 +105,10 @@ class World:
             DataError: the logs contradict themselves.
         """
         if not isinstance(logged, Transitions | LoggedStream):
-            raise not_a_log(logged)
-        check_whole("seed", seed, 0)
+            raise not_a_log(logged, "logged")
+        seed = check_whole("seed", seed, 0)
         if horizon is not None:
-            check_whole("horizon", horizon, 1)
+            horizon = check_whole("horizon", horizon, 1)
         trainings = (Training(),) if training is None else training
         trainings = (trainings,) if isinstance(trainings, Training) else tuple(trainings)
         streamed = None
@@ -142,7 +142,7 @@ class World:
             progress: as for `learn`.
         """
         if not isinstance(more, Transitions):
-            raise not_a_log(more)
+            raise not_a_log(more, "more")
         encoder = self.dynamics.encoder
         new = _examined(more, encoder.horizon or None)
         log = Transitions.concat([self.logged, new])
@@ -187,7 +187,7 @@ def _examined(logged: Transitions, horizon: int | None) -> Transitions:
     """The log, if it does not contradict itself; copies count once."""
     if logged.discrete_obs:
         raise InputError(
-            "logged: holds state numbers, and a World is learned from vectors; try "
+            "logs: holds state numbers, and a World is learned from vectors; try "
             "design(logged, ...), which is quick for tables"
         )
     log, diagnosis = examine(logged, Problem(horizon))
@@ -211,7 +211,7 @@ def _encoder(
     horizon: int | None,
 ) -> Encoder:
     width = logged.obs.shape[1]
-    check_whole("drawn", drawn, 0)
+    drawn = check_whole("drawn", drawn, 0)
     if drawn >= width:
         raise InputError(f"drawn: got {drawn}, expected fewer than the {width} of an observation")
     predicted = np.ones(width, np.bool_)
@@ -225,8 +225,7 @@ def _encoder(
     if embedding is not None:
         table = as_floats("embedding", embedding, ndim=(2,), axes=("action", "entry"))
     else:
-        many = shown if actions is None else actions
-        check_whole("actions", many, 1)
+        many = check_whole("actions", shown if actions is None else actions, 1)
         table = np.eye(many)
     if len(table) < shown or (actions is not None and len(table) != actions):
         raise InputError(

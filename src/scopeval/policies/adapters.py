@@ -282,7 +282,7 @@ def deterministic(
         function: ``f(obs, t)``, or ``f(obs)``, of one observation: the number of its action.
         actions: how many actions there are.
     """
-    check_whole("actions", actions, 1)
+    actions = check_whole("actions", actions, 1)
     if not callable(function):
         raise InputError(
             f"function: got {type(function).__name__}, expected a function (obs, t) -> action"

@@ -23,7 +23,16 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy
 
-__all__ = ["COST", "Bound", "Compared", "GuardAction", "Limit", "Promise", "promises_and_limits"]
+__all__ = [
+    "COST",
+    "Bound",
+    "Compared",
+    "GuardAction",
+    "Limit",
+    "Promise",
+    "check_multiple",
+    "promises_and_limits",
+]
 
 #: The name of the cost among the signals of a step.
 COST = "cost"
@@ -97,8 +106,7 @@ class Promise:
     action: GuardAction = "hand over"
 
     def __post_init__(self) -> None:
-        if not (is_number(self.at_most) and self.at_most > 0):
-            raise _wrong_multiple(self.at_most)
+        check_multiple("promise.at_most", self.at_most, "; for an absolute number try limit=")
         if self.limit is not None:
             if not (is_number(self.limit) and self.limit >= 0):
                 raise InputError(
@@ -205,12 +213,14 @@ def _check_action(name: str, action: Any) -> None:
         raise InputError(f"{name}: got the action {action!r}, expected one of {actions}")
 
 
-def _wrong_multiple(at_most: Any) -> InputError:
-    return InputError(
-        f"promise.at_most: got {at_most!r}, expected a number above 0, and at most {MOST:g} (1: no "
-        "more than the policy that it is compared with; 0.7: 30 % less; 1.1: 10 % more); for an "
-        "absolute number try limit="
-    )
+def check_multiple(name: str, value: Any, more: str = "") -> float:
+    """A multiple of a policy's cost; `more` is for the message."""
+    if not (is_number(value) and 0 < value <= MOST):
+        raise InputError(
+            f"{name}: got {value!r}, expected a number above 0, and at most {MOST:g} (1: no more "
+            f"than the policy that it is compared with; 0.7: 30 % less; 1.1: 10 % more){more}"
+        )
+    return float(value)
 
 
 def promises_and_limits(
@@ -236,7 +246,9 @@ def promises_and_limits(
         every = (given,)
     for one in every:
         if not isinstance(one, (Promise, Limit) if limits else Promise):
-            number = f"; try Promise(at_most={one:g})" if is_number(one) else ""
+            number = ""
+            if is_number(one) and 0 < one <= MOST:
+                number = f"; try Promise(at_most={one:g})"
             raise InputError(
                 f"promise: got {one!r:.40}, expected Promise(...)"
                 f"{' or Limit(...)' if limits else ''}{number}"
@@ -254,9 +266,6 @@ def promises_and_limits(
                 "are for campaigns"
             )
     promises = tuple(one for one in every if isinstance(one, Promise))
-    for one in promises:
-        if one.at_most > MOST:  # somebody means percent
-            raise _wrong_multiple(one.at_most)
     for signal, count in Counter(one.signal for one in promises).items():
         if count > 1:
             raise InputError(

@@ -55,7 +55,8 @@ class Question:
                 "each with a name of its own"
             )
         if self.horizon is not None:
-            check_whole("horizon", self.horizon, 1, " of steps")
+            horizon = check_whole("horizon", self.horizon, 1, " of steps")
+            object.__setattr__(self, "horizon", horizon)
         if self.gamma is not None and not (is_number(self.gamma) and 0.0 < self.gamma <= 1.0):
             raise InputError(f"gamma: got {self.gamma!r}, expected a number in (0, 1]")
         if not isinstance(self.goal, str) or not self.goal:

@@ -30,7 +30,8 @@ class Stop:
 
     def __post_init__(self) -> None:
         if self.episodes is not None:
-            check_whole("stop.episodes", self.episodes, 1)
+            whole = check_whole("stop.episodes", self.episodes, 1)
+            object.__setattr__(self, "episodes", whole)
         for name in ("precision", "cost"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
@@ -38,7 +39,7 @@ class Stop:
         if not isinstance(self.decided, bool):
             raise InputError(f"stop.decided: got {self.decided!r}, expected True or False")
         if self.every is not None:
-            check_whole("stop.every", self.every, 1)
+            object.__setattr__(self, "every", check_whole("stop.every", self.every, 1))
 
     @property
     def stated(self) -> bool:
@@ -64,7 +65,7 @@ def stop_of(episodes: int | None, stop: Stop | None, *, needed: bool = True) -> 
     if not isinstance(stop, Stop):
         raise InputError(f"stop: got {stop!r:.40}, expected Stop(...), or try episodes=1000")
     if episodes is not None:
-        check_whole("episodes", episodes, 1)
+        episodes = check_whole("episodes", episodes, 1)
         if stop.episodes not in (None, episodes):
             raise InputError(
                 f"episodes: got {episodes}, and stop=Stop(episodes={stop.episodes}), expected one"

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from scopeval.arrays import Floats
 from scopeval.comparison.result import (
     Comparison,
     draw_differences,
@@ -167,30 +168,35 @@ def _forest(c: Comparison) -> Figure:
 
 def _looks_figure(c: Comparison) -> Figure | None:
     """The differences against the number of episodes, where they were looked at."""
-    if len(c.looks) < 2:
-        return None
     from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-    close = c.looks[-1][0] < 10 * c.looks[0][0]  # within one power of ten: few labels otherwise
+    lines = _looks(c)
+    if max(map(len, lines.values()), default=0) < 2:
+        return None
+    every = np.concatenate(list(lines.values()))
+    seen = every[:, 1:][np.isfinite(every[:, 1:])]
+    margin = 0.05 * np.ptp([*seen, 0.0])
+    bottom, top = min(seen.min(), 0.0) - margin, max(seen.max(), 0.0) + margin
     with canvas() as (drawing, ax):
-        drawn = 0
-        for name, d in c.differences.items():
-            seen = [(n, *at[name]) for n, at in c.looks if name in at]
-            finite = np.array([row for row in seen if all(map(math.isfinite, row))], float)
-            if not len(finite):
-                continue
-            n, middle, low, high = finite.T
-            color = f"C{drawn % 10}" if len(c.differences) > 1 else _COLORS[d.verdict]
-            drawn += 1
-            ax.fill_between(n, low, high, color=color, alpha=0.15, lw=0)
+        for k, (name, line) in enumerate(lines.items()):
+            n, middle, low, high = line.T
+            color = f"C{k % 10}" if len(c.differences) > 1 else _COLORS[c.differences[name].verdict]
+            ends = np.clip(low, bottom, None), np.clip(high, None, top)  # an open end leaves it
+            ax.fill_between(n, *ends, color=color, alpha=0.15, lw=0)
             ax.plot(n, middle, color=color, label=shortened(name, 20), marker="o", ms=3)
-        if 1 < drawn <= 10:
+        if 1 < len(lines) <= 10:
             ax.legend(loc="best")
         ax.axhline(0.0, color=INK, lw=1.0, ls=":")
-        ax.set_xscale("log")
+        if top > bottom:
+            ax.set_ylim(bottom, top)
+        if every[:, 0].max() < 10 * every[:, 0].min():
+            ax.locator_params(axis="x", nbins=6)
+            ax.set_xlabel("episodes")
+        else:
+            ax.set_xscale("log")
+            ax.xaxis.set_minor_formatter(NullFormatter())
+            ax.set_xlabel("episodes (logarithmic)")
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        ax.xaxis.set_minor_formatter(StrMethodFormatter("{x:,.0f}") if close else NullFormatter())
-        ax.set_xlabel("episodes (logarithmic)")
         ax.set_ylabel(f"value less that of {shortened(c.baseline, 20)}")
         return figure_of(
             drawing,
@@ -198,6 +204,17 @@ def _looks_figure(c: Comparison) -> Figure | None:
             caption="The differences while the episodes came. Shaded: the anytime-valid intervals; "
             "a policy is better or worse once its interval leaves the dotted line.",
         )
+
+
+def _looks(c: Comparison) -> dict[str, Floats]:
+    """Rows (episodes, difference, low, high) of the looks by policy; an end may be open."""
+    lines = {}
+    for name in c.differences:
+        seen = [(n, *at[name]) for n, at in c.looks if name in at]
+        seen = [row for row in seen if math.isfinite(row[1]) and any(map(math.isfinite, row[2:]))]
+        if seen:
+            lines[name] = np.array(seen, float)
+    return lines
 
 
 def _spent(c: Comparison) -> Section | None:

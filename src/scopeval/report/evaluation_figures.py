@@ -20,6 +20,7 @@ from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount
+from scopeval.safety.certificate import Certificate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -269,9 +270,24 @@ def certificate_figure(evaluation: Evaluation) -> Figure:
             label=f"Interval: the cost of an episode less what is allowed is {middle}, between "
             f"{low} and {high}; zero is the limit. Verdict: {certificate.verdict}.",
             caption="The safety certificate: expected cost of an episode of the behavior policy "
-            f"less {most}the target policy's, with its interval. All of it left of the line: safe. "
-            "All of it right of the line: the promise is refuted.",
+            f"less {most}the target policy's, with its interval. {_side(certificate)}",
         )
+
+
+def _side(certificate: Certificate) -> str:
+    """On which side of the line the interval lies, and what follows."""
+    d = certificate.difference
+    if certificate.verdict == "safe":
+        return "It lies left of the line: safe."
+    if certificate.verdict == "refuted":
+        return "It lies right of the line: the promise is refuted."
+    where = "holds the line" if d.low < 0 < d.high else "lies on one side of the line"
+    why = {
+        "not refuted": "which side is right is not decided",
+        "not covered": "safety is unknown",
+    }.get(certificate.verdict, "there is not enough evidence about safety")
+    link = ": " if d.low < 0 < d.high else ", but "
+    return f"It {where}{link}{why}."
 
 
 def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:

@@ -176,7 +176,9 @@ def _paid(e: Evaluation, trace: drawings.Trace | None, source: str) -> Section |
         if e.on_policy.unknown is None and min(e.on_policy.total, e.cost.total) > 0:
             figures.append(drawings.cost_figure(e, source))
         elif e.on_policy.unknown is not None:
-            text.append(f"The cost of running the policy itself is unknown: {e.on_policy.unknown}.")
+            text.append(
+                f"How many episodes the policy itself would take is unknown: {e.on_policy.unknown}."
+            )
     text += e.safety_told
     if e.certificate is not None and e.certificate.episodes and not by_itself(e):
         if trace is not None and (figure := drawings.promise_figure(trace, e)) is not None:

@@ -58,11 +58,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first column names the rows, the others hold numbers."""
+    """A table; the first column names the rows, the others hold numbers, or `words`."""
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    words: bool = False
 
     def __post_init__(self) -> None:
         wrong = [row for row in self.rows if len(row) != len(self.header)]
