@@ -364,6 +364,29 @@ def test_tables_need_support_for_cheaper_points(episodes):
     assert bool(curve.points) == (episodes == 400)
 
 
+@pytest.mark.parametrize("support", [1.0, 0.4])
+def test_where_half_of_a_control_variate_runs_cheaper_points_have_all_of_it(monkeypatch, support):
+    """Their departures need support, as where the target policy runs alone."""
+    monkeypatch.setattr(evidence_module, "table_support", lambda *_: support)
+    rng = np.random.default_rng(4)
+    obs, action = np.tile(np.arange(4), (400, 1)), rng.integers(0, 2, (400, 4))
+    reward = rng.normal(size=(400, 4)) + 0.9 * action
+    log = Transitions(
+        *(x.ravel() for x in (obs, obs, action, reward, 0.9 + 0.2 * action)),
+        np.minimum(obs + 1, 3).ravel(),
+        (obs == 3).ravel(),
+    )
+    curve = frontier(log, np.full((4, 2), 0.5), horizon=4)
+    itself = curve.at(cost=1.0)
+    assert (itself.recipe.floor, itself.recipe.share) == (1.0, 0.5)
+    assert bool(curve.points) == (support >= 0.5)
+    if not curve.points:
+        assert "only 40%" in curve.why_empty
+        return
+    point = curve.at(cost=0.96)
+    assert point.recipe.share == 1.0
+
+
 @pytest.mark.parametrize("floor", [0.02, 0.0201])
 def test_a_given_floor_is_used_below_zero_epsilon(learned, floor):
     """Also where it is the default of designs at the target policy's own cost."""
