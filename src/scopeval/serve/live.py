@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -404,14 +404,7 @@ def value_figure(trace: Trace, terms: Terms) -> Figure:
         goal = max(round(goal / terms.refit.prior_variance), 1)
     band = running(trace.value, terms.alpha, goal, trace.stages)
     with canvas(*SIZE) as (drawing, ax):
-        finite = np.isfinite(band.low)
-        ax.fill_between(
-            band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
-        )
-        ax.plot(band.at, band.mean, color=OURS)
-        ax.set_ylim(*_frame(band, []))
-        ax.set_xlim(left=0)
-        ax.locator_params(nbins=6)
+        _draw(ax, band, [])
         ax.set_xlabel("finished episodes")
         ax.set_ylabel("value")
         low, high = float(band.low[-1]), float(band.high[-1])
@@ -518,15 +511,8 @@ def promise_figure(trace: Trace, terms: Terms) -> Figure | None:
         return None
     band = running(excess, terms.alpha, max(terms.stop.episodes or 1000, 50))
     with canvas(*SIZE) as (drawing, ax):
-        finite = np.isfinite(band.low)
         ax.axhline(0, color=INK, lw=1.2)
-        ax.fill_between(
-            band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
-        )
-        ax.plot(band.at, band.mean, color=OURS)
-        ax.set_ylim(*_frame(band, [0.0]))
-        ax.set_xlim(left=0)
-        ax.locator_params(nbins=6)
+        _draw(ax, band, [0.0])
         ax.set_xlabel("episodes of the behavior policy")
         ax.set_ylabel("cost less what is allowed")
         return figure_of(
@@ -538,14 +524,21 @@ def promise_figure(trace: Trace, terms: Terms) -> Figure | None:
         )
 
 
-def _frame(band: Band, within: list[float]) -> tuple[float, float]:
-    """Ends of the axis; the first episodes, whose bands are very wide, may stick out."""
+def _draw(ax: Any, band: Band, within: list[float]) -> None:
+    """A running mean with its interval; the first episodes, whose bands are wide, may stick out."""
+    finite = np.isfinite(band.low)
+    ax.fill_between(
+        band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
+    )
+    ax.plot(band.at, band.mean, color=OURS)
+    ax.set_xlim(left=0)
+    ax.locator_params(nbins=6)
     start = int(np.searchsorted(band.at, 0.12 * band.at[-1]))
     late = np.concatenate([band.low[start:], band.high[start:], band.mean[start:], within])
     late = late[np.isfinite(late)]
     low, high = float(late.min()), float(late.max())
     pad = 0.06 * (high - low) or 0.5
-    return low - pad, high + pad
+    ax.set_ylim(low - pad, high + pad)
 
 
 def time_figure(ended: list[float]) -> Figure | None:
