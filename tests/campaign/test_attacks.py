@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Limit, Stages, Stop
-from scopeval.campaign.store import EPISODES, EVENTS, STEPS, Store
+from scopeval.campaign.store import DESIGNS, EPISODES, EVENTS, STEPS, Store
 from scopeval.campaign.transfer import backup_campaign
 from scopeval.errors import CampaignError, DataError, InputError
 from wearing_machine import HORIZON as DAY
@@ -159,6 +159,11 @@ def test_two_processes_that_compute_one_design_write_one(place):
             assert events.count("design") == events.count("refit") == 1
             assert first.status().design == second.status().design
             assert second.verify().good
+            assert second.status().design == 1
+            with second.backend.store.group() as connection:
+                new = DESIGNS.update().where(DESIGNS.c.number == 1)
+                connection.execute(new.values(about='{"cap": 1.0}'))
+            assert second.verify().first == ("designs 1: the row was changed, added or deleted",)
 
 
 # -- a plant that answers from the future ----------------------------------------------------------

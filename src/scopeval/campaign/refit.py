@@ -103,7 +103,7 @@ def refit_now(recorder: Recorder) -> bool:
         )
         if made.plan.new:
             data["designs"] = {str(number): mark}
-            data["kept"] = kept_digests(connection)
+            data["kept"] = kept_digests(connection, number)
         recorder.happen(connection, Event("design", text, data=data))
     return True
 

@@ -349,17 +349,24 @@ def chained(before: str, row: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def kept_digests(connection: sa.Connection) -> dict[str, str]:
+def kept_digests(connection: sa.Connection, design: int | None = None) -> dict[str, str]:
     """Hashes of the rows that are written once and then only read, by table and key.
 
     These are the designs, the logs and the fingerprint of the target; the terms have their own.
+
+    Args:
+        connection: of a view or a transaction.
+        design: the number of the only one; None: all rows.
     """
     digests = {}
-    for table, chosen in (
+    rows = [
         (DESIGNS, sa.select(DESIGNS)),
         (LOGS, sa.select(LOGS)),
         (FACTS, sa.select(FACTS).where(FACTS.c.name == "target")),
-    ):
+    ]
+    if design is not None:  # logs may be large, and plants wait
+        rows = [(DESIGNS, sa.select(DESIGNS).where(DESIGNS.c.number == design))]
+    for table, chosen in rows:
         for row in connection.execute(chosen):
             digest = hashlib.sha256()
             for value in row:
