@@ -443,8 +443,8 @@ EDITS = (
     Edit(
         "epsilon is not part of the promise",
         "safety/guard.py",
-        "behavior - self._promise.at_most * target)",
-        "behavior - target)",
+        "self._best.update(*costs.pair, allowed)",
+        "self._best.update(*costs.pair, 1.0)",
         (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
     ),
     Edit(
@@ -771,8 +771,8 @@ EDITS = (
     Edit(
         "the guard's worst episode is one of the estimates",
         "safety/guard.py",
-        "self.target = max(self.target, float(costs.weighted_cost.max()))",
-        "self.target = max(self.target, float(costs.pair[1].max()))",
+        "least, most = min(float(plain.least[0]), 0.0), max(float(plain.most[1]), 0.0)",
+        "least, most = min(float(plain.least[0]), 0.0), max(float(best.most[1]), 0.0)",
         (
             "safety/test_rare_costs.py::"
             "test_heavy_tails_give_few_false_alarms_with_a_control_variate",

@@ -86,7 +86,7 @@ class CostTerms:
 
     def guard(self) -> Guard | None:
         """A guard of the promise; None: there is nothing to guard."""
-        if self.promise is None or not self.promise.guarded:
+        if self.promise is None or self.promise.action == "tell":
             return None
         return Guard(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
 

@@ -216,21 +216,14 @@ class WeightedStage:
     moments: Moments = field(default_factory=Moments)
     parts: dict[float, Moments] = field(default_factory=dict)
 
-    @property
-    def total(self) -> float:
-        """Sum of w n over its parts."""
-        return math.fsum(weight * m.n for weight, m in self.parts.items())
-
-    def mixed(self, power: int) -> float:
-        """Mean of w^power over its values."""
-        n = self.moments.n
-        return math.fsum(weight**power * (m.n / n) for weight, m in self.parts.items())
+    def powers(self, power: int) -> float:
+        """Sum of w^power over its values."""
+        return math.fsum(weight**power * m.n for weight, m in self.parts.items())
 
     @property
     def square(self) -> float:
         """s^2 sum w^2 n: what the stage adds to the variance of the weighted sum."""
-        spread = self.moments.std**2
-        return math.fsum(weight**2 * m.n * spread for weight, m in self.parts.items())
+        return self.moments.std**2 * self.powers(2)
 
 
 class StagedMoments:
@@ -299,7 +292,7 @@ class StagedMoments:
     @property
     def total_weight(self) -> float:
         """sum_k w_k n_k."""
-        return math.fsum(weight * m.n for stage in self.stages for weight, m in stage.parts.items())
+        return math.fsum(stage.powers(1) for stage in self.stages)
 
     @property
     def estimate(self) -> float:
@@ -314,11 +307,8 @@ class StagedMoments:
     def squared_error(self) -> float:
         """V / (sum_k w_k n_k)^2, the squared standard error; NaN before the first value."""
         total = self.total_weight
-        return math.nan if total == 0.0 else self._square / total**2
-
-    @property
-    def _square(self) -> float:
-        return math.fsum(stage.square for stage in self.stages)
+        square = math.fsum(stage.square for stage in self.stages)
+        return math.nan if total == 0.0 else square / total**2
 
     def interval(self) -> Interval:
         """For a plan fixed in advance: estimate +- t_df sqrt(V) / sum_k w_k n_k.
@@ -334,12 +324,12 @@ class StagedMoments:
         filled = [stage for stage in self.stages if stage.moments.n]
         if not filled or min(stage.moments.n for stage in filled) < 2:
             return Interval(self.estimate, -math.inf, math.inf, self._alpha, name, self.n)
-        whole = self._square
-        if whole == 0.0:
+        error = math.sqrt(self.squared_error)
+        if error == 0.0:
             return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, self.n)
         parts = math.fsum(stage.square**2 / (stage.moments.n - 1) for stage in filled)
-        freedom = whole**2 / parts
-        z, error = quantile(self._alpha, freedom + 1.0), math.sqrt(self.squared_error)
+        freedom = (error * self.total_weight) ** 4 / parts
+        z = quantile(self._alpha, freedom + 1.0)
         shift = 0.5 * self._shift(z)
         low = self.estimate - error * (z + max(-shift, 0.0))
         high = self.estimate + error * (z + max(shift, 0.0))
@@ -354,8 +344,8 @@ class StagedMoments:
         """Sums of squares and of cubes of weighted values less their stage's mean."""
         filled = [stage for stage in self.stages if stage.moments.n]
         return (
-            math.fsum(stage.mixed(2) * stage.moments.square for stage in filled),
-            math.fsum(stage.mixed(3) * stage.moments.cube for stage in filled),
+            math.fsum(s.powers(2) / s.moments.n * s.moments.square for s in filled),
+            math.fsum(s.powers(3) / s.moments.n * s.moments.cube for s in filled),
         )
 
     @property
@@ -376,11 +366,12 @@ class StagedMoments:
         flat = all(stage.moments.flat for stage in self.stages if stage.moments.n)
         if first is None or n < self._burn_in or flat:
             return Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
-        # variance of one weighted value of the first stage
-        unit = first.moments.std**2 * next(iter(first.parts)) ** 2 or self._square / n
-        time = self._square / unit
-        z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
         error = math.sqrt(self.squared_error)
+        square = (error * self.total_weight) ** 2
+        # variance of one weighted value of the first stage
+        unit = first.moments.std**2 * next(iter(first.parts)) ** 2 or square / n
+        time = square / unit
+        z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
         shift, enough = self._shift(z), count_events(*self._sums()) >= FEWEST_EVENTS
         low, high = -math.inf, math.inf
         if enough or shift > 0.0:

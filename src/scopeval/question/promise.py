@@ -162,11 +162,6 @@ class Promise:
         return "target" if self.of in (None, "target") else "reference"
 
     @property
-    def guarded(self) -> bool:
-        """Whether more than a message follows once the promise is refuted."""
-        return self.action != "tell"
-
-    @property
     def epsilon(self) -> float:
         """`at_most` - 1; 0 for a limit."""
         return round(self.at_most - 1.0, 12)

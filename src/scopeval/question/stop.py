@@ -41,13 +41,6 @@ class Stop:
         if self.every is not None:
             object.__setattr__(self, "every", check_whole("stop.every", self.every, 1))
 
-    @property
-    def stated(self) -> bool:
-        """Whether there is an end."""
-        return self.decided or any(
-            x is not None for x in (self.episodes, self.precision, self.cost)
-        )
-
 
 def stop_of(episodes: int | None, stop: Stop | None, *, needed: bool = True) -> Stop:
     """The plan of ``episodes=`` and ``stop=`` of a verb.
@@ -71,7 +64,7 @@ def stop_of(episodes: int | None, stop: Stop | None, *, needed: bool = True) -> 
                 f"episodes: got {episodes}, and stop=Stop(episodes={stop.episodes}), expected one"
             )
         stop = replace(stop, episodes=episodes)
-    if needed and not stop.stated:
+    if needed and stop == Stop(every=stop.every):
         raise InputError(
             "episodes: needed unless stop=Stop(precision=...) or Stop(cost=...) says when to "
             "stop; try episodes=1000"

@@ -46,6 +46,7 @@ from scopeval.safety.costs import RESOLUTION, EpisodeCosts
 __all__ = [
     "UNSEEN",
     "Certificate",
+    "CostSums",
     "Ledger",
     "SampleChecks",
     "Verdict",
@@ -330,11 +331,15 @@ class SampleChecks:
         return doubts
 
 
-class _Sums:
-    """Sums of D, and of cost and the target's cost in pairs, with the least and most of both."""
+class CostSums:
+    """Sums of D, and of cost and the target's cost in pairs, with the least and most of both.
 
-    def __init__(self, alpha: float, target_n: int) -> None:
-        self.sequence = AsymptoticSequence(alpha, target_n)
+    Args:
+        sequence: of the values of D.
+    """
+
+    def __init__(self, sequence: AsymptoticSequence) -> None:
+        self.sequence = sequence
         self.pairs = Scatter(2)
         self.least = np.full(2, np.inf)
         self.most = np.full(2, -np.inf)
@@ -342,7 +347,7 @@ class _Sums:
     def update(self, cost: FloatArray, target_cost: FloatArray, allowed: float) -> None:
         """Take in a batch."""
         pairs = np.stack([cost, target_cost], axis=1)
-        self.sequence.update(cost - allowed * target_cost)
+        self.sequence.moments.merge(cost - allowed * target_cost)
         self.pairs.merge(pairs)
         self.least = np.minimum(self.least, pairs.min(axis=0, initial=np.inf))
         self.most = np.maximum(self.most, pairs.max(axis=0, initial=-np.inf))
@@ -373,8 +378,8 @@ class Ledger:
         self._promise = promise or Promise()
         self._compared = compared or self._promise.compared
         self._alpha = alpha
-        self._best = _Sums(alpha, target_n)
-        self._plain = _Sums(alpha, target_n)  # without a control variate
+        self._best = CostSums(AsymptoticSequence(alpha, target_n))
+        self._plain = CostSums(AsymptoticSequence(alpha, target_n))  # without a control variate
         self._seen = SampleChecks()
         self._bounded = (
             None if bound is None else BoundedComparison(bound, self._promise.at_most, alpha)
@@ -453,7 +458,7 @@ class Ledger:
         )
 
     def _proved(
-        self, sums: _Sums, bound: BoundedComparison, covered: bool
+        self, sums: CostSums, bound: BoundedComparison, covered: bool
     ) -> tuple[Interval, Interval, Verdict]:
         """Difference, ratio and verdict by bets that a stated bound limits."""
         n, (a, b) = self.episodes, (float(x) for x in sums.pairs.mean)
@@ -466,7 +471,7 @@ class Ledger:
         return difference, ratio, "refuted" if bound.refuted(covered=covered) else "not refuted"
 
     def _for_many(
-        self, sums: _Sums, covered: bool, anytime: bool
+        self, sums: CostSums, covered: bool, anytime: bool
     ) -> tuple[Interval, Interval, Verdict]:
         """Difference, ratio and verdict by the central limit theorem."""
         moments, tolerance = sums.sequence.moments, self._tolerance
@@ -487,7 +492,7 @@ class Ledger:
         return moments_interval(sequence.moments, alpha=self._alpha)
 
     def _doubts(
-        self, sums: _Sums, ratio: Interval, verdict: Verdict, covered: bool, anytime: bool
+        self, sums: CostSums, ratio: Interval, verdict: Verdict, covered: bool, anytime: bool
     ) -> list[str]:
         """What speaks against a firm verdict."""
         if self._seen.same:
@@ -499,7 +504,7 @@ class Ledger:
         unseen = self._would_change(sums, verdict, anytime)
         return doubts if unseen is None else [*doubts, unseen]
 
-    def _would_change(self, sums: _Sums, verdict: Verdict, anytime: bool) -> str | None:
+    def _would_change(self, sums: CostSums, verdict: Verdict, anytime: bool) -> str | None:
         """That a few more episodes of the worst kind would change the verdict; None: they do not.
 
         Of the costs of the worst episode that those seen suggest the larger one is the most that
@@ -528,7 +533,7 @@ class Ledger:
             f"target's is {target:.4g}) would change the verdict"
         )
 
-    def _ratio(self, sums: _Sums, anytime: bool) -> Interval:
+    def _ratio(self, sums: CostSums, anytime: bool) -> Interval:
         """Fieller's set for the ratio of both costs; see `certify`."""
         n, seen = self.episodes, self._seen
         a, b = (float(x) for x in sums.pairs.mean)

@@ -13,6 +13,7 @@ from scopeval.errors import InputError
 from scopeval.estimation.moments import FloatArray, Interval, finite_column
 from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.question.promise import Compared, Promise
+from scopeval.safety.certificate import CostSums
 from scopeval.safety.cost_bound import BoundedComparison, CostBound
 from scopeval.safety.costs import RESOLUTION, EpisodeCosts
 
@@ -105,7 +106,8 @@ class Guard:
         ):
             if limit is not None and math.isnan(limit):
                 raise InputError(f"{name} must be a number or None, got NaN")
-        self._sequence = AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower")
+        self._best = CostSums(AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower"))
+        self._plain = CostSums(AsymptoticSequence(alpha))  # without a control variate
         self._bounded = (
             None
             if bound is None
@@ -115,7 +117,6 @@ class Guard:
         self._total_cost_limit = total_cost_limit
         #: Whether it has a limit that can be exceeded in the middle of an episode.
         self.limited = episode_cost_limit is not None or total_cost_limit is not None
-        self._worst = _Worst()
         self._scale = 0.0  # of the costs: a mean of D that is a millionth of it is rounding
         self._total_cost = 0.0
         self._reason: str | None = None
@@ -132,7 +133,7 @@ class Guard:
 
     def _interval(self, *, covered: bool) -> Interval:
         """One-sided, for E[D]."""
-        interval = self._sequence.interval
+        interval = self._best.sequence.interval
         if self._bounded is None:
             return interval
         low, _ = self._bounded.difference(covered=covered)
@@ -186,10 +187,10 @@ class Guard:
                 "add(costs_of(episodes)), or state the largest weight in the bound"
             )
         paid = costs.cost if spent is None else finite_column(spent, "spent")
-        behavior, target = costs.pair
-        self._sequence.update(behavior - self._promise.at_most * target)
-        self._worst.update(costs)
-        self._scale += costs.scale(self._promise.at_most)
+        allowed = self._promise.at_most
+        self._best.update(*costs.pair, allowed)
+        self._plain.update(costs.cost, costs.weighted_cost, allowed)
+        self._scale += costs.scale(allowed)
         if self._bounded is not None:
             self._bounded.update(costs)
         self._total_cost += float(paid.sum()) + lost
@@ -252,8 +253,7 @@ class Guard:
             tolerance = RESOLUTION * self._scale / max(interval.n, 1)
             self._refuted = bool(covered and interval.n and interval.low > tolerance)
             if self._refuted:  # also if one more episode is the worst of those seen?
-                more = deepcopy(self._sequence)
-                after = more.update(np.array([self._worst.difference(self._promise.at_most)]))
+                after = deepcopy(self._best.sequence).update(self._worst())
                 self._refuted = min(interval.low, after.low) > tolerance
         if not self._refuted:
             return None
@@ -270,36 +270,15 @@ class Guard:
             f"(estimate {interval.estimate:.4g}, false-alarm probability {interval.alpha:.4g})"
         )
 
+    def _worst(self) -> float:
+        """D of the worst episode for an alarm that those seen suggest: least cost, target's most.
 
-@dataclass
-class _Worst:
-    """The worst episode for an alarm that the ones seen suggest: the least cost, the target's most.
-
-    Of plain costs and, where there is a control variate, of the estimates: whichever is worse.
-    """
-
-    behavior: float = 0.0
-    target: float = 0.0
-    behavior_estimate: float = math.inf
-    target_estimate: float = 0.0
-
-    def update(self, costs: EpisodeCosts) -> None:
-        """Take in a batch."""
-        if not len(costs):
-            return
-        self.behavior = min(self.behavior, float(costs.cost.min()))
-        self.target = max(self.target, float(costs.weighted_cost.max()))
-        if costs.own_controlled is not None:
-            behavior, target = costs.pair
-            self.behavior_estimate = min(self.behavior_estimate, float(behavior.min()))
-            self.target_estimate = max(self.target_estimate, float(target.max()))
-
-    def difference(self, allowed: float) -> float:
-        """D of that episode."""
-        return min(
-            self.behavior - allowed * self.target,
-            self.behavior_estimate - allowed * self.target_estimate,
-        )
+        Of plain costs and, where there is a control variate, of the estimates: whichever is worse.
+        """
+        best, plain, allowed = self._best, self._plain, self._promise.at_most
+        least, most = min(float(plain.least[0]), 0.0), max(float(plain.most[1]), 0.0)
+        estimated = float(best.least[0]) - allowed * max(float(best.most[1]), 0.0)
+        return min(least - allowed * most, estimated)
 
 
 def _above(x: float, limit: float | None) -> bool:
