@@ -169,7 +169,7 @@ def _page(result: Demo, command: str) -> Page:
 
 def _learned(result: Demo) -> tuple[Section, ...]:
     """The stages of the evaluation without logs."""
-    from scopeval.report.stage_section import stage_section
+    from scopeval.report.evaluation_page import stage_section
 
     section = stage_section(result.learned)
     if section is None:

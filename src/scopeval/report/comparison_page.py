@@ -16,6 +16,7 @@ from scopeval.comparison.result import (
 )
 from scopeval.estimation.moments import Interval
 from scopeval.report.page import (
+    NONE,
     Check,
     Fact,
     Figure,
@@ -26,12 +27,21 @@ from scopeval.report.page import (
     Verdict,
     how_to_reproduce,
 )
-from scopeval.report.svg import INK, OPEN, OURS, SAFE, UNSAFE, canvas, figure_of, noise_figure
-from scopeval.report.wording import amount, confidence, sentence_of
+from scopeval.report.svg import (
+    INK,
+    OPEN,
+    OURS,
+    SAFE,
+    UNSAFE,
+    canvas,
+    draw_band,
+    figure_of,
+    noise_figure,
+)
+from scopeval.report.wording import amount, confidence, holds_when, sentence_of
 
 __all__ = ["page_of_comparison"]
 
-_NONE = "\N{EN DASH}"
 _COLORS = {"better": SAFE, "worse": UNSAFE, "undecided": OURS, "failed": OPEN}
 
 
@@ -134,10 +144,10 @@ def _answered(c: Comparison) -> Section:
         v, d = c.values[name], c.differences.get(name)
         value = _with_ends(v) if math.isfinite(v.estimate) else "no value"
         if d is None:
-            rows.append((name, value, _NONE, "baseline", _NONE, _NONE, f"{c.shares[name]:.3g}"))
+            rows.append((name, value, NONE, "baseline", NONE, NONE, f"{c.shares[name]:.3g}"))
             continue
-        after = _NONE if d.decided_after is None else f"{d.decided_after:,}"
-        needed = round_guess(d.ab_episodes) if math.isfinite(d.ab_episodes) else _NONE
+        after = NONE if d.decided_after is None else f"{d.decided_after:,}"
+        needed = round_guess(d.ab_episodes) if math.isfinite(d.ab_episodes) else NONE
         share = f"{c.shares[name]:.3g}"
         rows.append((name, value, _with_ends(d), d.verdict, after, needed, share))
     caption = (
@@ -182,8 +192,8 @@ def _looks_figure(c: Comparison) -> Figure | None:
             n, middle, low, high = line.T
             color = f"C{k % 10}" if len(c.differences) > 1 else _COLORS[c.differences[name].verdict]
             ends = np.clip(low, bottom, None), np.clip(high, None, top)  # an open end leaves it
-            ax.fill_between(n, *ends, color=color, alpha=0.15, lw=0)
-            ax.plot(n, middle, color=color, label=shortened(name, 20), marker="o", ms=3)
+            label = shortened(name, 20)
+            draw_band(ax, n, (middle, *ends), color, label=label, marker="o", ms=3)
         if 1 < len(lines) <= 10:
             ax.legend(loc="best")
         ax.axhline(0.0, color=INK, lw=1.0, ls=":")
@@ -248,26 +258,8 @@ def _noisy(c: Comparison) -> Section | None:
 
 def _trusted(c: Comparison) -> Section:
     checks = [Check("bad", sentence_of(text)) for text in c.warnings]
-    some = next(iter(c.differences.values()))
-    if some.method == "asymptotic sequence":
-        checks.append(
-            Check("good", "The intervals are anytime-valid as far as seen: they hold however the "
-                  "number of episodes was decided.")
-        )  # fmt: skip
-    elif some.method == "bets":
-        checks.append(
-            Check("good", "The intervals hold for any number of episodes and any returns within "
-                  "the stated bounds.")
-        )  # fmt: skip
-    elif some.method == "clustered t":
-        checks.append(
-            Check("good", "The intervals allow episodes of one group to depend on each other.")
-        )
-    else:
-        checks.append(
-            Check("good", "The intervals are valid if the number of episodes was fixed in advance "
-                  f"({c.stopped}).")
-        )  # fmt: skip
+    one = next(iter(c.differences.values()))
+    checks.append(Check("good", holds_when(one, c.stopped)))
     for name, d in c.differences.items():
         if d.shared == 0.0:
             text = f"No episode could serve both {name} and {c.baseline}: a plain A/B test."

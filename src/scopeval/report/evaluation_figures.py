@@ -10,15 +10,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Floats, Ints
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.estimation.moments import FEWEST_EVENTS
 from scopeval.estimation.sequences import AsymptoticSequence, StagedMoments
 from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.evaluation.stage_report import Stage
 from scopeval.report.page import Figure
-from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
+from scopeval.report.svg import (
+    INK,
+    OURS,
+    OWN,
+    SAFE,
+    SOFT,
+    UNSAFE,
+    canvas,
+    draw_band,
+    figure_of,
+    label_powers,
+)
 from scopeval.report.wording import amount
 from scopeval.safety.certificate import Certificate
 
@@ -32,6 +44,7 @@ __all__ = [
     "cost_figure",
     "promise_figure",
     "running_figure",
+    "stage_figures",
     "trace_of",
     "values_figure",
     "weights_figure",
@@ -148,11 +161,8 @@ def running_figure(
                 continue
             band = running(one.value, alpha, max(len(one.value), 1), one.stages)
             x = band.at if by == "episodes" else np.cumsum(one.spent)[band.at.astype(int) - 1]
-            finite = np.isfinite(band.low)
-            ax.fill_between(
-                x[finite], band.low[finite], band.high[finite], color=color, alpha=0.18, lw=0
-            )
-            ax.plot(x, band.mean, color=color, label=name, dashes=dashes or (None, None))
+            ends = (band.mean, band.low, band.high)
+            draw_band(ax, x, ends, color, label=name, dashes=dashes or (None, None))
             shown.append((x, band))
         if truth is not None:
             ax.axhline(truth, color=INK, lw=1.0, ls=":", label="exact value")
@@ -170,8 +180,8 @@ def running_figure(
                 clip_on=False,
                 zorder=5,
             )
-        ends = [x for x in (truth, end.low, end.high) if x is not None and math.isfinite(x)]
-        _limits(ax, shown, ends)
+        within = [x for x in (truth, end.low, end.high) if x is not None and math.isfinite(x)]
+        _limits(ax, shown, within)
         ax.set_xlabel("episodes" if by == "episodes" else "cost spent")
         ax.set_ylabel("estimate of the value")
         if on_policy is not None or truth is not None:
@@ -297,12 +307,8 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
         return None
     band = running(excess, evaluation.certificate.alpha, len(excess))
     with canvas(height=4.3) as (drawing, ax):
-        finite = np.isfinite(band.low)
         ax.axhline(0, color=INK, lw=1.2)
-        ax.fill_between(
-            band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
-        )
-        ax.plot(band.at, band.mean, color=OURS)
+        draw_band(ax, band.at, (band.mean, band.low, band.high), OURS)
         _limits(ax, [(band.at, band)], [0.0])
         ax.set_xlabel("episodes of the behavior policy")
         ax.set_ylabel("cost less what is allowed")
@@ -381,9 +387,7 @@ def weights_figure(trace: Trace) -> Figure | None:
         ax.hist(np.maximum(positive, low), edges, weights=share, color=OURS, alpha=0.55)
         ax.axvline(1.0, color=INK, lw=1.2)
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        ax.xaxis.set_minor_formatter(lambda x, _: _minor(x, edges))
-        ax.tick_params(which="minor", labelcolor=INK)
+        label_powers(ax.xaxis, between=edges[-1] / edges[0] < 300)
         ax.set_xlabel("weight of an episode (logarithmic)")
         ax.set_ylabel("share of episodes, %")
         none = int((w == 0).sum())
@@ -412,7 +416,61 @@ def _legend(ax: Axes) -> None:
     )
 
 
-def _minor(x: float, edges: Sequence[float]) -> str:
-    """Label 2 and 5 between the powers of ten where there is room."""
-    digit = round(x / 10 ** math.floor(math.log10(x) + 1e-9))
-    return f"{x:g}" if digit in (2, 5) and edges[-1] / edges[0] < 300 else ""
+# -- of its stages ---------------------------------------------------------------------------------
+
+
+def stage_figures(e: Evaluation) -> tuple[Figure, ...]:
+    """The standard error after each stage, and what each was predicted to give."""
+    done = np.cumsum([stage.episodes for stage in e.stages])
+    errors = np.array([stage.standard_error for stage in e.stages])
+    if len(done) < 2 or not (errors > 0).all():
+        return ()
+    comparable = math.isfinite(e.on_policy.variance) and e.on_policy.variance > 0
+    figures = [_error_figure(done, errors, e.on_policy.variance if comparable else None)]
+    if comparable:
+        figures.append(_variance_figure(e.stages, e.on_policy.variance))
+    return tuple(figures)
+
+
+def _error_figure(done: Ints, errors: Floats, on_policy: float | None) -> Figure:
+    with canvas() as (drawing, ax):
+        if on_policy is not None:
+            usual = np.sqrt(on_policy / done)
+            ax.plot(done, usual, color=OWN, dashes=(4, 1.5), label="the policy itself")
+        ax.plot(done, errors, color=OURS, marker="o", ms=4, label="this evaluation")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        label_powers(ax.xaxis)
+        label_powers(ax.yaxis)
+        ax.set_xlabel("episodes (logarithmic)")
+        ax.set_ylabel("standard error")
+        ax.legend(loc="lower left")
+        return figure_of(
+            drawing,
+            label=f"Line: the standard error falls from {errors[0]:.2g} after {done[0]:,} "
+            f"episodes to {errors[-1]:.2g} after {done[-1]:,}.",
+            caption="The standard error of the estimate after each stage; dashed: what running "
+            "the policy itself would give.",
+        )
+
+
+def _variance_figure(stages: tuple[Stage, ...], on_policy: float) -> Figure:
+    number = np.array([stage.number for stage in stages])
+    measured = np.array([stage.variance / on_policy for stage in stages])
+    predicted = np.array([1.0 if s.prediction is None else s.prediction.variance for s in stages])
+    with canvas() as (drawing, ax):
+        ax.axhline(1.0, color=OWN, lw=1.2, dashes=(4, 1.5), label="the policy itself")
+        ax.plot(number, predicted, color=SOFT, marker="s", ms=4, ls=":", label="predicted")
+        ax.plot(number, measured, color=OURS, marker="o", ms=4, label="measured")
+        ax.set_ylim(0.0, 1.4 * max(1.0, float(measured.max())))
+        ax.set_xticks(number)
+        ax.set_xlabel("stage")
+        ax.set_ylabel("relative variance")
+        ax.legend(loc="upper right")
+        return figure_of(
+            drawing,
+            label=f"Lines: the relative variance of a stage's values, measured {measured[0]:.2f} "
+            f"in the first and {measured[-1]:.2f} in the last stage, beside what was predicted.",
+            caption="The variance of an episode's value in each stage, relative to running the "
+            "policy itself, beside what the design predicted.",
+        )

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING
 
 from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.summary import support_in_words
-from scopeval.evaluation.result import Evaluation, OnPolicy, unseen
+from scopeval.evaluation.result import Evaluation, OnPolicy
+from scopeval.evaluation.stage_report import Stage
 from scopeval.report import evaluation_figures as drawings
-from scopeval.report.page import (
-    Check,
-    Figure,
-    Page,
-    Section,
-    Table,
-    how_to_reproduce,
-)
-from scopeval.report.stage_section import stage_section
+from scopeval.report.page import NONE, Check, Figure, Page, Section, Table, Tone, how_to_reproduce
 from scopeval.report.svg import canvas, figure_of, noise_figure
 from scopeval.report.wording import (
     amount,
@@ -28,6 +21,7 @@ from scopeval.report.wording import (
     confidence,
     counted,
     facts_of,
+    holds_when,
     per_episode,
     promise_in_words,
     sentence_of,
@@ -40,9 +34,10 @@ if TYPE_CHECKING:
     from scopeval.behavior.policy import BehaviorPolicy
     from scopeval.behavior.step import Recipe
 
-__all__ = ["page_of_evaluation"]
+__all__ = ["page_of_evaluation", "stage_section"]
 
-_NONE = "\N{EN DASH}"
+_STAGE_HEADER = ("stage", "episodes", "learned from", "variance", "measured",
+           "cost", "promise", "share", "error after")  # fmt: skip
 
 
 def page_of_evaluation(
@@ -103,10 +98,15 @@ def page_of_evaluation(
     )
 
 
-def _measured(e: Evaluation, own: Evaluation) -> OnPolicy | None:
+def _measured(e: Evaluation, alone: Evaluation) -> OnPolicy | None:
     """What the same precision takes by what the policy's own episodes say; None: they do not."""
-    plain = own.on_policy
-    if not by_itself(own) or plain.unknown is not None or by_itself(e) or not e.standard_error > 0:
+    plain = alone.on_policy
+    if (
+        not by_itself(alone)
+        or plain.unknown is not None
+        or by_itself(e)
+        or not e.standard_error > 0
+    ):
         return None
     episodes = plain.variance / e.standard_error**2
     return replace(plain, episodes=episodes, total=episodes * plain.cost)
@@ -148,13 +148,13 @@ def _answered(
         row += (
             []
             if truth is None
-            else [signed(run.estimate - truth, run.interval.half_width) if run.known else _NONE]
+            else [signed(run.estimate - truth, run.interval.half_width) if run.known else NONE]
         )
         costs = run.cost.total > 0
         row += (
-            [per_episode(run.cost.per_episode), amount(run.cost.total)] if costs else [_NONE, _NONE]
+            [per_episode(run.cost.per_episode), amount(run.cost.total)] if costs else [NONE, NONE]
         )
-        row += [promise_in_words(run) or _NONE] if promised else []
+        row += [promise_in_words(run) or NONE] if promised else []
         rows.append(tuple(row))
     sure = confidence(e.interval.alpha)
     table = Table(f"Estimates with their {sure} intervals", tuple(header), tuple(rows))
@@ -202,42 +202,19 @@ def _trusted(
     return Section("Diagnostics", figures=tuple(figures), checks=_checks(e))
 
 
-def _validity(e: Evaluation) -> str:
-    """When the interval holds."""
-    if e.interval.method == "bets":
-        return (
-            "The interval is exact: it holds for any number of episodes and any distribution of "
-            "returns within the stated bounds."
-        )
-    if e.interval.method == "asymptotic sequence":
-        return (
-            "The interval is anytime-valid as far as seen: it holds however the number of episodes "
-            f"was decided, but {unseen(e.interval)}."
-        )
-    if e.stages:
-        return (
-            "The interval (studentized martingale) is valid although the stages adapt; their "
-            f"lengths were fixed in advance ({e.stopped})."
-        )
-    return (
-        f"The interval ({e.interval.method}) is valid if the number of episodes was fixed in "
-        f"advance ({e.stopped})."
-    )
-
-
 def _checks(e: Evaluation) -> tuple[Check, ...]:
     """The diagnostics as sentences."""
     d = e.diagnostics
-    said = [Check("bad", sentence_of(text)) for text in d.warnings]
-    said.append(Check("good", _validity(e)))
+    checks = [Check("bad", sentence_of(text)) for text in d.warnings]
+    checks.append(Check("good", holds_when(e.interval, e.stopped)))
     if e.context is not None:
-        said.append(Check("plain", sentence_of(e.context.sentence)))
+        checks.append(Check("plain", sentence_of(e.context.sentence)))
     if not by_itself(e):
         weights = _weights(e)
-        said += [check for check in weights if check.tone == "good" or not d.warnings]
-        said += _guarded(e)
+        checks += [check for check in weights if check.tone == "good" or not d.warnings]
+        checks += _guarded(e)
     if d.lost:
-        said.append(
+        checks.append(
             Check(
                 "bad",
                 f"{counted(d.lost)} of {e.started:,} could not be finished (the first: "
@@ -246,11 +223,11 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             )
         )
     else:
-        said.append(Check("good", f"All {e.finished:,} episodes were finished."))
+        checks.append(Check("good", f"All {e.finished:,} episodes were finished."))
     kept = {name: n for name, n in d.behavior.items() if n and name != "asked"}
     if kept:
         why = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in kept.items())
-        said.append(
+        checks.append(
             Check(
                 "plain",
                 f"In some of {d.behavior['asked']:,} decisions the behavior policy fell back to "
@@ -258,21 +235,21 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             )
         )
     if d.fallbacks:
-        said.append(
+        checks.append(
             Check(
                 "bad",
                 f"In {d.fallbacks:,} steps the behavior policy failed and fell back to the target "
                 "policy.",
             )
         )
-    return tuple(said)
+    return tuple(checks)
 
 
 def _weights(e: Evaluation) -> list[Check]:
     d = e.diagnostics
     error = f" ± {d.mean_weight_error:.3f}" if math.isfinite(d.mean_weight_error) else ""
     share = d.effective_size / max(e.finished, 1)
-    said = [
+    checks = [
         Check(
             "good" if abs(d.mean_weight - 1) <= 4 * d.mean_weight_error + 1e-6 else "bad",
             f"The weights average {d.mean_weight:.3f}{error}, where 1 is expected; the largest is "
@@ -285,27 +262,84 @@ def _weights(e: Evaluation) -> list[Check]:
         ),
     ]
     if d.tail_index is not None and d.tail_index <= 0.7:
-        said.append(
+        checks.append(
             Check(
                 "good",
                 f"The tail of the weights is light (Pareto index {d.tail_index:.2f}; above 0.7 the "
                 "interval would be too narrow).",
             )
         )
-    return said
+    return checks
 
 
 def _guarded(e: Evaluation) -> list[Check]:
     if e.guard is None:
         return [Check("open", "There was no guard.")] if e.certificate else []
-    said = [Check("good", f"The guard {e.guard.sentence}.")]
+    checks = [Check("good", f"The guard {e.guard.sentence}.")]
     if e.guard.switched_after is not None:
-        said = [Check("bad", f"The guard {e.guard.sentence}. The estimate stays unbiased.")]
+        checks = [Check("bad", f"The guard {e.guard.sentence}. The estimate stays unbiased.")]
     if e.diagnostics.guarded:
-        said.append(
+        checks.append(
             Check("plain", f"It gave {e.diagnostics.guarded:,} single steps to the target policy.")
         )
-    return said
+    return checks
+
+
+def stage_section(e: Evaluation) -> Section | None:
+    """The stages; None for an evaluation without stages."""
+    if e.learning is None or not e.stages:
+        return None
+    learning = e.learning
+    text = [
+        "The evaluation ran in stages. The behavior policy of each was designed from what was "
+        "known before it; the weight of its estimate was decided before it too, so the estimate is "
+        "unbiased whatever the designs were.",
+        f"The standard error was within twice its last value after {learning.precise_after:,} "
+        f"episodes. {learning.refits} behavior policies were designed.",
+    ]
+    checks = [Check("bad", sentence_of(one.sentence)) for one in learning.changed]
+    checks += [Check("good", sentence_of(one.sentence)) for one in learning.notable if one.agrees]
+    if learning.stopped is not None:
+        checks.append(Check("plain", sentence_of(f"refitting stopped: {learning.stopped}")))
+    if learning.payback is not None:
+        tone: Tone = "open" if learning.payback.after is None else "good"
+        checks.append(Check(tone, sentence_of(learning.payback.sentence)))
+    checks += [
+        Check("bad", sentence_of(f"stage {stage.number}: {stage.refuted}"))
+        for stage in e.stages
+        if stage.refuted is not None
+    ]
+    checks += [
+        Check("plain", sentence_of(f"stage {stage.number}: {stage.why}"))
+        for stage in e.stages
+        if not stage.designed or ";" in stage.why or stage.prediction is None
+    ]
+    table = Table(
+        "Variance of a value relative to running the policy itself, predicted (cross-checked) and "
+        "measured; cost of an episode; verdict about the stage's own promise; share of the stage "
+        "in the estimate; standard error of the whole after the stage",
+        _STAGE_HEADER,
+        tuple(_row(stage, e.on_policy.variance) for stage in e.stages),
+    )
+    return Section("Stages", tuple(text), drawings.stage_figures(e), (table,), tuple(checks))
+
+
+def _row(stage: Stage, on_policy: float) -> tuple[str, ...]:
+    p = stage.prediction
+    measured = (
+        stage.variance / on_policy if math.isfinite(on_policy) and on_policy > 0 else math.nan
+    )
+    return (
+        f"{stage.number}",
+        f"{stage.episodes:,}",
+        f"{stage.rows:,} steps" if stage.rows and not stage.on_policy else "policy itself",
+        NONE if p is None else f"{p.variance:.2f} ({p.checked_variance:.2f})",
+        f"{measured:.2f}" if math.isfinite(measured) else f"{stage.variance:.3g} (absolute)",
+        per_episode(stage.cost),
+        NONE if stage.certificate is None else stage.certificate.verdict,
+        f"{stage.share:.1%}",
+        f"{stage.standard_error:.2g}",
+    )
 
 
 def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
@@ -313,7 +347,7 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
     if behavior is None:
         return None
     recipe, report, expected = behavior.recipe, behavior.report, behavior.predicted
-    measured = [_NONE, _NONE]
+    measured = [NONE, NONE]
     if e.on_policy.unknown is None and e.on_policy.episodes > 0:
         measured[0] = f"{e.finished / e.on_policy.episodes:.3f}"
     if e.certificate is not None and not math.isnan(e.certificate.ratio.estimate):

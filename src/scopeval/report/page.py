@@ -17,6 +17,7 @@ from scopeval._files import check_place, replace_file, versions
 from scopeval.errors import InputError
 
 __all__ = [
+    "NONE",
     "Check",
     "Fact",
     "Figure",
@@ -120,6 +121,10 @@ class Page:
     verdict: Verdict
     facts: tuple[Fact, ...] = ()
     sections: tuple[Section, ...] = ()
+
+
+#: In a cell of a table: there is no number.
+NONE = "\N{EN DASH}"
 
 
 def how_to_reproduce(

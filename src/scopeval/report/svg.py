@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from scopeval.arrays import Floats
 from scopeval.evaluation.noise import Noise
 from scopeval.report.page import Figure, Shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Drawing
 
 __all__ = [
@@ -31,7 +36,9 @@ __all__ = [
     "SOFT",
     "UNSAFE",
     "canvas",
+    "draw_band",
     "figure_of",
+    "label_powers",
     "noise_figure",
 ]
 
@@ -172,6 +179,39 @@ def _tag(tag: str) -> str:
 
 def _short(x: float) -> str:
     return f"{x:.2f}".rstrip("0").rstrip(".") if round(x, 2) else "0"
+
+
+# -- what several figures have in common -----------------------------------------------------------
+
+
+def draw_band(
+    ax: Axes, x: Floats, ends: tuple[Floats, Floats, Floats], color: str, **line: Any
+) -> None:
+    """A line with its interval, shaded where it is finite.
+
+    Args:
+        ax: to draw on.
+        x: of the points.
+        ends: middle, low and high.
+        color: of both.
+        line: how the line is drawn.
+    """
+    middle, low, high = ends
+    finite = np.isfinite(low) & np.isfinite(high)
+    ax.fill_between(x[finite], low[finite], high[finite], color=color, alpha=0.18, lw=0)
+    ax.plot(x, middle, color=color, **line)
+
+
+def label_powers(axis: Axis, *, between: bool = True) -> None:
+    """Label a logarithmic axis at powers of ten; `between`: also at 2 and 5 between them."""
+
+    def label(x: float) -> str:
+        digit = round(x / 10 ** math.floor(math.log10(x) + 1e-9))
+        return f"{x:g}" if between and digit in (2, 5) else ""
+
+    axis.set_major_formatter(lambda x, _: f"{x:,g}")
+    axis.set_minor_formatter(lambda x, _: label(x))
+    axis.set_tick_params(which="minor", labelsize=9, labelcolor=INK)
 
 
 def noise_figure(noise: Noise, about: str = "") -> Figure:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scopeval.evaluation.result import Evaluation, blind, no_interval, one_end, rounded
+from scopeval.estimation.moments import Interval
+from scopeval.evaluation.result import Evaluation, blind, no_interval, one_end, rounded, unseen
 from scopeval.report.page import Fact, Verdict
 from scopeval.safety.certificate import Certificate
 
@@ -15,6 +16,7 @@ __all__ = [
     "confidence",
     "counted",
     "facts_of",
+    "holds_when",
     "per_episode",
     "promise_in_words",
     "sentence_of",
@@ -107,9 +109,9 @@ def _safety(e: Evaluation) -> str:
         )
     if e.guard is not None and e.guard.switched_after is not None:
         # why, unless it is the verdict that was just told
-        told = e.guard.cause is None and e.guard.state.refuted and c.verdict == "refuted"
+        same = e.guard.cause is None and e.guard.state.refuted and c.verdict == "refuted"
         said += (
-            f", so that the guard {e.guard.switch}" if told else f"; the guard {e.guard.sentence}"
+            f", so that the guard {e.guard.switch}" if same else f"; the guard {e.guard.sentence}"
         )
     return said
 
@@ -198,6 +200,31 @@ def _saved(e: Evaluation) -> float | None:
     if e.cost.total > 0 and on_policy.total > 0:
         return 1 - e.cost.total / on_policy.total
     return 1 - e.finished / on_policy.episodes if on_policy.episodes > 0 else None
+
+
+def holds_when(interval: Interval, stopped: str) -> str:
+    """When an interval holds; `stopped`: why there were no more episodes."""
+    if interval.method == "bets":
+        return (
+            "The interval is exact: it holds for any number of episodes and any distribution of "
+            "returns within the stated bounds."
+        )
+    if interval.method == "asymptotic sequence":
+        return (
+            "The interval is anytime-valid as far as seen: it holds however the number of episodes "
+            f"was decided, but {unseen(interval)}."
+        )
+    if interval.method == "clustered t":
+        return "The interval allows episodes of one group to depend on each other."
+    if interval.method == "studentized martingale":
+        return (
+            "The interval (studentized martingale) is valid although the stages adapt; their "
+            f"lengths were fixed in advance ({stopped})."
+        )
+    return (
+        f"The interval ({interval.method}) is valid if the number of episodes was fixed in "
+        f"advance ({stopped})."
+    )
 
 
 # -- numbers as words --------------------------------------------------------------------------
