@@ -204,12 +204,10 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
     )
     shares = Shares(EPISODES, SETTINGS)
     totals = Totals(
-        alpha=0.05,
-        promise=Promise(),
-        method="sequence",
+        Inference(interval="sequence"),
+        Promise(),
         target_n=EPISODES,
         on_policy=False,
-        keep=False,
         settings=SETTINGS,
     )
     agreements, begin = [], 0

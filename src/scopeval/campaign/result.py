@@ -141,14 +141,11 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     if terms.refit is not None:
         return _staged(state, terms.refit, numbers, lost, run, control, episodes, cap)
     totals = Totals(
-        alpha=terms.alpha,
-        promise=terms.promise,
-        method=terms.interval,
+        Inference(terms.alpha, interval=terms.interval, return_bound=terms.return_bound),
+        terms.promise,
         target_n=narrowest_at(terms),
         on_policy=on_policy,
-        keep=False,
         bound=terms.bound(),
-        return_bound=terms.return_bound,
         context=control,
     )
     totals.add(_adjusted(batch_of(numbers, lost, cap), control, episodes))
@@ -175,12 +172,10 @@ def _staged(
     """The stages, combined as `evaluate` does, by the weights of the journal."""
     terms = state.terms
     totals = Totals(
-        alpha=terms.alpha,
-        promise=terms.promise,
-        method="sequence",
+        Inference(terms.alpha, interval="sequence"),
+        terms.promise,
         target_n=narrowest_at(terms),
         on_policy=False,
-        keep=False,
         bound=terms.bound(),
         settings=settings,
         context=control,

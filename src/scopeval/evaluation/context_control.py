@@ -21,12 +21,11 @@ from scopeval.context.report import ContextReport
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.moments import Interval, Moments, moments_interval
 from scopeval.evaluation.batches import Batch
-from scopeval.evaluation.sources import Source, Sources
+from scopeval.evaluation.sources import Sources
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import Observations
 
 __all__ = [
-    "AdjustedSource",
     "ContextControl",
     "KnowsStarts",
     "context_control",
@@ -137,33 +136,6 @@ class ContextControl:
             outside=outside(self.history, paths),
             copied=copies(self.history, paths),
         )
-
-
-@dataclass(frozen=True)
-class AdjustedSource:
-    """A source whose values are adjusted; its batches must have their episodes."""
-
-    source: Source
-    control: ContextControl
-
-    @property
-    def side_by_side(self) -> int:
-        """As the source says."""
-        return self.source.side_by_side
-
-    @property
-    def quick(self) -> bool:
-        """As the source says."""
-        return self.source.quick
-
-    @property
-    def uncovered(self) -> str | None:
-        """As the source says."""
-        return self.source.uncovered
-
-    def run(self, first: int, count: int, *, by_target: bool) -> Batch:
-        """Run episodes first .. first+count-1."""
-        return self.control.of(self.source.run(first, count, by_target=by_target))
 
 
 def with_signals(plant: Plant, context: History | None) -> Plant:

@@ -24,7 +24,7 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import name_of_estimator
 from scopeval.estimation.moments import Interval
 from scopeval.evaluation.batches import unbiased_estimator
-from scopeval.evaluation.context_control import AdjustedSource, context_control
+from scopeval.evaluation.context_control import context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.sources import Source, Sources, decisions_of
 from scopeval.evaluation.stage_design import Plan, StageDesigner
@@ -98,7 +98,7 @@ class EvaluationTask:
         Args:
             at_most: watch another multiple than the promise of the evaluation.
         """
-        if not self.costs or not self.promise.guarded:
+        if not self.costs or self.promise.action == "tell":
             return None
         episode, total = limits_of_guard(self.limits) if self.limits else (None, None)
         return Guard(
@@ -363,14 +363,11 @@ class EvaluationLoop:
             else context_control(task.context, run, episodes or 1000, by.return_bound, sources)
         )
         self.totals = Totals(
-            alpha=by.alpha,
-            promise=promise,
-            method=by.interval,
+            by,
+            promise,
             target_n=episodes or 1000,
             on_policy=run is None,
-            keep=by.keep,
             bound=task.bound,
-            return_bound=by.return_bound,
             context=self._context,
             settings=stages,
             columns=task.columns,
@@ -414,8 +411,6 @@ class EvaluationLoop:
             name = "auto"  # a stage without control variate has fewer choices
         estimator = unbiased_estimator(name, on_policy=on_policy)
         source = self._sources.of(plan.behavior, estimator, limited, keep=keep)
-        if self._context is not None:
-            source = AdjustedSource(source, self._context)
         before = decisions_of(plan.behavior)
         self._plan.suit(source.side_by_side, guards, grow=source.quick)
         self._refuted = None
@@ -432,6 +427,8 @@ class EvaluationLoop:
     def _batch(self, source: Source, guards: Sequence[Guard], first: int, count: int) -> None:
         """Run a batch; a guard may switch to the target policy by it."""
         made = source.run(first, count, by_target=self._switched is not None)
+        if self._context is not None:
+            made = self._context.of(made)
         self.totals.add(made)
         if guards and self._switched is None:
             lost = sum(x.cost for x in made.lost)
@@ -475,7 +472,7 @@ class EvaluationLoop:
             return ()
         if self._watch is not None:
             return (self._watch,)
-        if staging is None or not task.promise.guarded or not task.costs:
+        if staging is None or task.promise.action == "tell" or not task.costs:
             return ()
         if plan.behavior is None and self._of_target:
             return ()

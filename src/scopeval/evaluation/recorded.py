@@ -175,16 +175,13 @@ def estimate(
     # what the episodes showed must not decide how much of the context is removed
     control = context_control(history, run, 1 if anytime else len(episodes), by.return_bound)
     totals = Totals(
-        alpha=by.alpha,
-        promise=judged,
-        method=by.interval,
+        replace(by, keep=True),
+        judged,
         target_n=max(len(episodes), 50),
         on_policy=on_policy,
-        keep=True,
         bound=cost_bound_of(
             judged.bound, horizon=episodes.horizon, gamma=gamma, largest_weight=cap
         ),
-        return_bound=by.return_bound,
         context=control,
         columns=episodes.columns,
     )

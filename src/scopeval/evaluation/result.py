@@ -375,7 +375,9 @@ class Evaluation:
         learning = self.learning
         if learning.stopped is not None:
             lines.append(("refitting", f"stopped: {learning.stopped}"))
-        lines += [("logs" if a.what == "the logs" else "drift", a.sentence) for a in learning.told]
+        lines += [
+            ("logs" if a.what == "the logs" else "drift", a.sentence) for a in learning.notable
+        ]
         if learning.payback is not None:
             lines.append(("budget", learning.payback.sentence))
         lines.append(

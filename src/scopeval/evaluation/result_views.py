@@ -134,8 +134,8 @@ def _rows(content: _Told) -> list[tuple[str, str]]:
         total = (
             "" if not on_policy["total"] else f" at a total cost of {_amount(on_policy['total'])}"
         )
-        said = f"{on_policy['episodes']:,.0f} episodes{total}, to the same precision"
-        rows.append(("on-policy", said))
+        text = f"{on_policy['episodes']:,.0f} episodes{total}, to the same precision"
+        rows.append(("on-policy", text))
     rows += [("safety", text) for text in content["safety_told"]]
     if content["noise"] is not None:
         rows.append(("noise", content["noise"]["sentence"]))

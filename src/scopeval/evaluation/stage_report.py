@@ -204,7 +204,7 @@ class Learning:
         return tuple(one for one in self.agreements if not one.agrees)
 
     @property
-    def told(self) -> tuple[Agreement, ...]:
+    def notable(self) -> tuple[Agreement, ...]:
         """What a user should know: disagreements, and that the logs were used to the end."""
         logs = [one for one in self.agreements if one.what == "the logs"]
         return (*self.changed, *(logs[-1:] if logs and logs[-1].agrees else ()))

@@ -15,13 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
 from scopeval.context.report import ContextReport
-from scopeval.errors import InputError
 from scopeval.estimation.betting import BoundedReturns, FewOutcomes
 from scopeval.estimation.moments import (
     Interval,
@@ -50,7 +48,7 @@ from scopeval.evaluation.result import (
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
-from scopeval.question.inference import IntervalMethod
+from scopeval.question.inference import Inference
 from scopeval.question.promise import Promise
 from scopeval.question.stop import Stop
 from scopeval.safety.certificate import Certificate, Ledger
@@ -107,39 +105,30 @@ class Totals:
     In stages each is judged by its own promise, and all episodes together by what was asked.
 
     Args:
-        alpha: probability with which an interval may miss.
+        by: how the result follows. Several stages have the studentized interval of a martingale
+            instead of "t".
         promise: to certify. In stages, below 0, all episodes are also judged by the
             target policy's own cost, which the guard watches.
-        method: of the interval for a fixed number of episodes; "sequence": always anytime-valid.
-            Several stages have the studentized interval of a martingale instead of "t".
         target_n: number of episodes at which the anytime-valid intervals are to be narrowest.
         on_policy: the target is what was to be run.
-        keep: keep the episodes.
         bound: what is known about the costs of episodes; None: nothing.
-        return_bound: (low, high) that contain every possible return; None: unknown.
         context: what has adjusted the values; None: nothing.
         settings: of the stages; None: there are none.
     """
 
     def __init__(
         self,
-        *,
-        alpha: float,
+        by: Inference,
         promise: Promise,
-        method: IntervalMethod,
+        *,
         target_n: int,
         on_policy: bool,
-        keep: bool,
         bound: CostBound | None = None,
-        return_bound: tuple[float, float] | None = None,
         context: ContextControl | None = None,
         settings: Stages | None = None,
         columns: tuple[int, ...] = (),
     ) -> None:
-        if method not in get_args(IntervalMethod):
-            raise InputError(
-                f"interval: got {method!r}, expected one of {get_args(IntervalMethod)}"
-            )
+        alpha, return_bound = by.alpha, by.return_bound
         self._context = context
         self._noise = NoiseMeter(columns)
         self._fixed: Moments | None = None  # values of a fixed number of episodes, if others
@@ -157,7 +146,7 @@ class Totals:
         )
         self._returns = None if return_bound is None else BoundedReturns(return_bound, alpha)
         self._outcomes = FewOutcomes()
-        self._alpha, self._method = alpha, method
+        self._alpha, self._method = alpha, by.interval
         self._bound, self._promise = bound, promise
         # in stages episodes of the target policy count for the whole promise too
         self._on_policy = on_policy or settings is not None
@@ -167,7 +156,7 @@ class Totals:
         self._handed_over = 0
         self._first_loss: str | None = None
         self._controlled = False
-        self._kept: list[Episodes] | None = [] if keep else None
+        self._kept: list[Episodes] | None = [] if by.keep else None
         self.finished = self.started = self.lost_in_a_row = 0
         self.total = 0.0  # what all started episodes cost
         self.interrupted = False
@@ -330,7 +319,7 @@ class Totals:
         return tuple(
             replace(
                 stage,
-                share=values.total / total,
+                share=values.powers(1) / total,
                 parts=tuple((m.n, weight / total) for weight, m in values.parts.items()),
             )
             for stage, values in zip(self.stages, self._values.stages, strict=False)

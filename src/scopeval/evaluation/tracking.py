@@ -59,7 +59,7 @@ def listener_of(listener: Listener, name: str = "progress") -> Callable[[Running
     label, call = _checked(listener, name)
     failed = False
 
-    def told(now: Running) -> None:
+    def report(now: Running) -> None:
         nonlocal failed
         try:
             call(now)
@@ -75,7 +75,7 @@ def listener_of(listener: Listener, name: str = "progress") -> Callable[[Running
             LOGGER.warning(text, exc_info=error)
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    return told
+    return report
 
 
 def _checked(listener: Any, name: str) -> tuple[str, Callable[[Running], None]]:

@@ -231,8 +231,8 @@ def choose_exogenous(
     if not texts:
         return tuple(one for one in asked if not isinstance(one, str)), None
     parts = choices["obs"].names if choices["obs"].stacked else ()
-    found = [_named("exogenous", text, names, source).names[0] for text in texts]
-    inside = [parts.index(name) for name in found if name in parts]
+    columns = [_named("exogenous", text, names, source).names[0] for text in texts]
+    inside = [parts.index(name) for name in columns if name in parts]
     if len(inside) == len(asked):
         return tuple(inside), None
     if inside or len(texts) < len(asked):
@@ -240,13 +240,13 @@ def choose_exogenous(
             f"exogenous: got {asked}, of which some are columns of the observation and some are "
             "not; expected one kind, try to add the others to columns={'obs': [...]}"
         )
-    for text, name in zip(texts, found, strict=True):
+    for text, name in zip(texts, columns, strict=True):
         if name not in names:
             raise DataError(
                 f"{source}: no column {text!r} (exogenous){did_you_mean(text, names)}; it has "
                 f"{_listed(names)}"
             )
-    return tuple(texts), Choice(tuple(found), stacked=True)
+    return tuple(texts), Choice(tuple(columns), stacked=True)
 
 
 def refuse_other_columns(
@@ -310,10 +310,10 @@ def _refuse_missing(missing: Sequence[str], names: Sequence[str], source: str) -
     )
 
 
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """``, did you mean 'x'?`` if a known name is close to this one, else nothing."""
-    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    original = [k for k in known if close and k.lower() == close[0]]
+def did_you_mean(name: str, names: Collection[str]) -> str:
+    """``, did you mean 'x'?`` if one of the names is close to this one, else nothing."""
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in names], n=1, cutoff=0.6)
+    original = [k for k in names if close and k.lower() == close[0]]
     return f", did you mean {original[0]!r}?" if original else ""
 
 

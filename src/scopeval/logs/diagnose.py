@@ -371,8 +371,8 @@ def numbering(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
         if kind == "state" and not zero:  # a final state is not used, but shows the numbering
             largest = max(largest, facts.largest_final_state)
         if size is not None and largest >= size:
-            known = f"the log holds {kind} {largest:,}, the target policy knows 0 to {size - 1:,}"
-            yield Finding(True, known if zero else f"{known}; {hint}", misfit=True)
+            text = f"the log holds {kind} {largest:,}, the target policy knows 0 to {size - 1:,}"
+            yield Finding(True, text if zero else f"{text}; {hint}", misfit=True)
         elif not zero:
             yield Finding(False, hint)
 

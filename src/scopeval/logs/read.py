@@ -66,12 +66,12 @@ def kind_of(values: NDArray[Any]) -> Kind:
     return values.dtype, values.shape[1:]
 
 
-def refuse_other_kind(field: str, known: Kind, kind: Kind, first: str, source: str) -> None:
+def refuse_other_kind(field: str, expected: Kind, kind: Kind, first: str, source: str) -> None:
     """Refuse a part of a log whose field is of another kind than in the first part."""
-    if kind != known:
+    if kind != expected:
         raise DataError(
-            f"{source}: {field} is {kind[0]} of width {list(kind[1])}, in {first} {known[0]} of "
-            f"width {list(known[1])}; all parts of a log must have the same kind"
+            f"{source}: {field} is {kind[0]} of width {list(kind[1])}, in {first} {expected[0]} of "
+            f"width {list(expected[1])}; all parts of a log must have the same kind"
         )
 
 
@@ -256,8 +256,8 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
     """
     missing = [name for name in ("t", "next_obs") if name not in fields]
     if missing:
-        known = {"episode", "truncated"} | ({"t"} if "t" not in missing else set())
-        if not known & set(fields):
+        needed = {"episode", "truncated"} | ({"t"} if "t" not in missing else set())
+        if not needed & set(fields):
             raise DataError(
                 f"{source}: no column for {' and '.join(missing)}, and nothing to rebuild it from; "
                 "add it, or an episode column, or a truncated column (terminated alone does not "

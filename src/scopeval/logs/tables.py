@@ -513,8 +513,8 @@ def open_ray_dataset(dataset: Any) -> Table:
     names = next((names for size, names in shapes if size), shapes[0][1])
     sources = [f"Ray dataset, block {k}" for k in range(len(blocks))]
     pieces = [
-        Piece(source, own if size else names, partial(_block_parts, source, block), size)
-        for source, block, (size, own) in zip(sources, blocks, shapes, strict=True)
+        Piece(source, columns if size else names, partial(_block_parts, source, block), size)
+        for source, block, (size, columns) in zip(sources, blocks, shapes, strict=True)
     ]
     return Table("Ray dataset", tuple(pieces), names, BATCH_ROWS)
 
