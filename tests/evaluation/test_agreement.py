@@ -11,7 +11,7 @@ from scopeval import Stages, Table, Transitions, evaluate, exact
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
-from scopeval.evaluation.agreement import compare
+from scopeval.evaluation.agreement import drift_test
 
 GRID = Gridworld(5, seed=1).mdp()
 PI = target_policies(1, 5, seed=1)[0]
@@ -48,7 +48,7 @@ def test_the_same_world_is_rarely_said_to_have_changed(noise):
     """100 comparisons at 1 %: more than 6 alarms have probability 1e-4 if the level holds."""
     mdp = changed(GRID, noise=noise)
     p = [
-        compare(rows(mdp, 150, 1000 + k), rows(mdp, 40, k), time_varying=False, seed=k).p_value
+        drift_test(rows(mdp, 150, 1000 + k), rows(mdp, 40, k), time_varying=False, seed=k).p_value
         for k in range(100)
     ]
     assert np.sum(np.array(p) < 0.01) <= 6
@@ -65,7 +65,7 @@ def test_the_same_world_is_rarely_said_to_have_changed(noise):
     ],
 )
 def test_another_world_is_noticed(change, column):
-    found = compare(
+    found = drift_test(
         gridworld_logs(changed(GRID, **change), 300), rows(GRID, 60, 1), time_varying=False, seed=0
     )
     assert found.p_value < 1e-4
@@ -76,14 +76,14 @@ def test_corrupted_rewards_are_noticed():
     rng = np.random.default_rng(0)
     bad = rng.random(len(LOGS)) < 0.1
     corrupted = with_column(LOGS, reward=np.where(bad, rng.random(len(LOGS)), LOGS.reward))
-    found = compare(corrupted, rows(GRID, 120, 1), time_varying=False, seed=0)
+    found = drift_test(corrupted, rows(GRID, 120, 1), time_varying=False, seed=0)
     assert found.p_value < 1e-3
     assert found.column == "reward"
 
 
 def test_data_without_common_pairs_are_not_judged():
     elsewhere = with_column(LOGS, obs=LOGS.obs + 1000)
-    found = compare(elsewhere, rows(GRID, 30, 1), time_varying=False, seed=0)
+    found = drift_test(elsewhere, rows(GRID, 30, 1), time_varying=False, seed=0)
     assert (found.p_value, found.rows) == (1.0, 0)
 
 
@@ -111,7 +111,7 @@ def driven(episodes, seed, *, gain=1.0, shift=0.0, narrow=1.0):
 
 def test_vectors_that_agree_also_where_the_logs_are_wider():
     for seed in range(5):
-        found = compare(
+        found = drift_test(
             driven(150, 100 + seed), driven(40, seed, narrow=0.5), time_varying=False, seed=seed
         )
         assert found.p_value > 0.01
@@ -121,14 +121,14 @@ def test_vectors_that_agree_also_where_the_logs_are_wider():
 def test_a_constant_column_agrees_with_itself():
     old, new = driven(150, 7), driven(40, 8)
     same, nothing = np.ones(len(old)), np.zeros(len(new))
-    found = compare(
+    found = drift_test(
         with_column(old, reward=same, cost=0.0 * same),
         with_column(new, reward=nothing + 1.0, cost=nothing),
         time_varying=False,
         seed=0,
     )
     assert found.p_value > 0.01
-    other = compare(
+    other = drift_test(
         with_column(old, reward=same),
         with_column(new, reward=nothing + 1.5),
         time_varying=False,
@@ -142,7 +142,7 @@ def test_a_constant_column_agrees_with_itself():
     ("change", "column"), [({"gain": 2.0}, "next observation"), ({"shift": 1.0}, "reward")]
 )
 def test_vectors_that_disagree(change, column):
-    found = compare(driven(150, 7, **change), driven(40, 8), time_varying=False, seed=0)
+    found = drift_test(driven(150, 7, **change), driven(40, 8), time_varying=False, seed=0)
     assert found.p_value < 1e-3
     assert found.column == column
 

@@ -153,6 +153,14 @@ def exogenous_of(
 
 _STEPS = ("reward", "cost", "behavior_prob", "target_prob", "control", "baseline")
 
+#: The array fields and their types; None: int64 or float64, whichever they hold.
+_KINDS: dict[str, type | None] = {
+    **dict.fromkeys(("obs", "action", "last_obs")),
+    **dict.fromkeys((*_STEPS, "exogenous"), np.float64),
+    **dict.fromkeys(("length", "index", "fallbacks", "guarded"), np.int64),
+    **dict.fromkeys(("terminated", "by_target"), np.bool_),
+}
+
 _PADDING = {"behavior_prob": 1.0, "target_prob": 1.0}
 
 
@@ -226,7 +234,7 @@ class Episodes:
                 object.__setattr__(self, name, default)
         if (self.control is None) != (self.baseline is None):
             raise InputError("episodes: control and baseline go together, got only one of them")
-        for name, kind in _kinds().items():
+        for name, kind in _KINDS.items():
             value = getattr(self, name)
             if value is not None:
                 array = np.asarray(value) if kind is None else np.asarray(value, dtype=kind)
@@ -326,7 +334,7 @@ class Episodes:
         """Some of the episodes, by numbers, mask or slice; `lost` stays with the whole."""
         picked: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
-            for name in _kinds()
+            for name in _KINDS
         }
         return Episodes(
             **picked, signals=self.signals, columns=self.columns, provenance=self.provenance
@@ -414,7 +422,7 @@ class Episodes:
             ]
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in filled])
-            for name in _kinds()
+            for name in _KINDS
             if getattr(filled[0], name) is not None
         }
         signals = {part.signals for part in filled}
@@ -486,7 +494,7 @@ class Episodes:
         Raises:
             DataError: the file cannot be written there, for example because the disk is full.
         """
-        arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
+        arrays = {n: getattr(self, n) for n in _KINDS if getattr(self, n) is not None}
         about: dict[str, Any] = {"lost": [asdict(one) for one in self.lost]}
         about["interrupted"] = self.interrupted
         if self.signals:
@@ -508,7 +516,7 @@ class Episodes:
         Raises:
             DataError: not a file of episodes, damaged, too large, or written in another format.
         """
-        content = read_episodes(path, _kinds(), max_bytes)
+        content = read_episodes(path, _KINDS, max_bytes)
         with reading(f"{path}", "a file of episodes that scopeval saved"):
             lost = tuple(LostEpisode(**one) for one in content.pop("lost"))
             where = content.pop("provenance")
@@ -525,15 +533,6 @@ def discounts(gamma: float, horizon: int) -> Floats:
     if not 0.0 < gamma <= 1.0:
         raise InputError(f"gamma: got {gamma!r}, expected a discount in (0, 1]")
     return np.asarray(float(gamma) ** np.arange(horizon), dtype=np.float64)
-
-
-def _kinds() -> dict[str, type | None]:
-    """The array fields and their types; None: int64 or float64, whichever they hold."""
-    kinds: dict[str, type | None] = {"obs": None, "action": None, "last_obs": None}
-    whole = {"length": np.int64, "index": np.int64, "fallbacks": np.int64, "guarded": np.int64}
-    flags = {"terminated": np.bool_, "by_target": np.bool_}
-    kinds |= whole | flags | dict.fromkeys((*_STEPS, "exogenous"), np.float64)
-    return {f.name: kinds[f.name] for f in fields(Episodes) if f.name in kinds}
 
 
 def provenance_of(

@@ -24,7 +24,7 @@ import numpy as np
 from scopeval.arrays import Floats, Ints
 from scopeval.logs.transitions import Transitions
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["DriftTest", "drift_test"]
 
 #: Permutations that the variance of Q is measured with.
 PERMUTATIONS = 40
@@ -41,7 +41,7 @@ WORSE, LEAST_GAP = 1.5, 0.02
 NEAR = 0.5
 
 
-class Comparison(NamedTuple):
+class DriftTest(NamedTuple):
     """The result: a p-value for all columns together, the worst column, rows compared."""
 
     p_value: float
@@ -49,7 +49,7 @@ class Comparison(NamedTuple):
     rows: int
 
 
-def compare(old: Transitions, new: Transitions, *, time_varying: bool, seed: int) -> Comparison:
+def drift_test(old: Transitions, new: Transitions, *, time_varying: bool, seed: int) -> DriftTest:
     """Whether two logs can come from one environment.
 
     Args:
@@ -62,25 +62,25 @@ def compare(old: Transitions, new: Transitions, *, time_varying: bool, seed: int
     rng = np.random.default_rng((seed, 21))
     old, new = (part.select(part.has_next) for part in (old, new))
     if old.discrete_obs and old.discrete_actions:
-        return _compare_pairs(old, new, time_varying, rng)
-    return _compare_vectors(old, new, rng)
+        return _test_pairs(old, new, time_varying, rng)
+    return _test_vectors(old, new, rng)
 
 
-def _smallest(p_values: dict[str, float], rows: int) -> Comparison:
+def _smallest(p_values: dict[str, float], rows: int) -> DriftTest:
     """Bonferroni over the columns."""
     if not p_values:
-        return Comparison(1.0, "reward", rows)
+        return DriftTest(1.0, "reward", rows)
     column = min(p_values, key=lambda name: p_values[name])
     plain = column.removesuffix(" spread")
-    return Comparison(min(p_values[column] * len(p_values), 1.0), plain, rows)
+    return DriftTest(min(p_values[column] * len(p_values), 1.0), plain, rows)
 
 
 # -- state numbers ---------------------------------------------------------------------------------
 
 
-def _compare_pairs(
+def _test_pairs(
     old: Transitions, new: Transitions, time_varying: bool, rng: np.random.Generator
-) -> Comparison:
+) -> DriftTest:
     old, new = _some(old, MOST_OLD, rng), _some(new, MOST_NEW, rng)
     both = Transitions.concat([old, new])
     fresh = np.arange(len(both)) >= len(old)
@@ -91,7 +91,7 @@ def _compare_pairs(
     shared = ((news > 0) & (news < count))[pair]
     rows = int((shared & fresh).sum())
     if not rows:
-        return Comparison(1.0, "reward", 0)
+        return DriftTest(1.0, "reward", 0)
     pair = np.unique(pair[shared], return_inverse=True)[1].ravel()
     fresh, some = fresh[shared], both.select(shared)
     after = np.where(some.terminated, -1, some.next_obs)
@@ -184,7 +184,7 @@ def _varies(x: Floats, pair: Ints) -> bool:
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-def _compare_vectors(old: Transitions, new: Transitions, rng: np.random.Generator) -> Comparison:
+def _test_vectors(old: Transitions, new: Transitions, rng: np.random.Generator) -> DriftTest:
     from scipy.spatial import cKDTree
     from scipy.special import stdtr
 
@@ -197,7 +197,7 @@ def _compare_vectors(old: Transitions, new: Transitions, rng: np.random.Generato
     near = distance[:, -1] <= NEAR * np.sqrt(inputs.shape[1])
     episodes = np.unique(episode[near])
     if len(episodes) < LEAST_EPISODES:
-        return Comparison(1.0, "reward", 0)  # nothing to compare: they do not overlap
+        return DriftTest(1.0, "reward", 0)  # nothing to compare: they do not overlap
     matched = np.unique(index[near].ravel())
     columns, then = _outcomes(new), _outcomes(old)
     fresh_guess = _across(inputs, columns, episode % 2)

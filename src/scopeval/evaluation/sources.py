@@ -10,7 +10,7 @@ behavior policy that runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
@@ -91,19 +91,15 @@ class Source(Protocol):
         ...
 
 
-class RunEpisodes(Protocol):
-    """Runs episodes first .. first+count-1 and keeps them, as `Rollout.run` does."""
-
-    def __call__(self, first: int, count: int, *, by_target: bool) -> Episodes:
-        """Run them."""
-        ...
-
-
 @dataclass(frozen=True)
 class CollectedSource:
-    """Episodes that are collected whole and then summarized."""
+    """Episodes that are collected whole and then summarized.
 
-    collect: RunEpisodes
+    Attributes:
+        collect: runs episodes first .. first+count-1 and keeps them, as `Rollout.run` does.
+    """
+
+    collect: Callable[..., Episodes]
     gamma: float
     estimator: Estimator
     side_by_side: int

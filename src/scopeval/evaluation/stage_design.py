@@ -19,7 +19,7 @@ from scopeval.behavior.settings import learn_of
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError, ScopevalError
-from scopeval.evaluation.agreement import compare
+from scopeval.evaluation.agreement import drift_test
 from scopeval.evaluation.stage_report import Agreement
 from scopeval.evaluation.stages import Stages, expected_variance
 from scopeval.logs.transitions import Transitions
@@ -129,7 +129,7 @@ class StageDesigner:
         """
         agreements = []
         for what, old in self.older():
-            seen = compare(
+            seen = drift_test(
                 old,
                 self.rows_of(episodes),
                 time_varying=self._settings.time_varying,

@@ -343,6 +343,7 @@ class CostSums:
         self.pairs = Scatter(2)
         self.least = np.full(2, np.inf)
         self.most = np.full(2, -np.inf)
+        self._scale = 0.0  # of all terms of D
 
     def update(self, cost: FloatArray, target_cost: FloatArray, allowed: float) -> None:
         """Take in a batch."""
@@ -351,6 +352,12 @@ class CostSums:
         self.pairs.merge(pairs)
         self.least = np.minimum(self.least, pairs.min(axis=0, initial=np.inf))
         self.most = np.maximum(self.most, pairs.max(axis=0, initial=-np.inf))
+        self._scale += float(np.abs(cost).sum() + allowed * np.abs(target_cost).sum())
+
+    @property
+    def rounding(self) -> float:
+        """A mean of D up to this is rounding."""
+        return RESOLUTION * self._scale / max(self.sequence.moments.n, 1)
 
 
 class Ledger:
@@ -384,7 +391,6 @@ class Ledger:
         self._bounded = (
             None if bound is None else BoundedComparison(bound, self._promise.at_most, alpha)
         )
-        self._scale = self._tolerance = 0.0  # means of D up to the second are rounding
         self._with_control = False
         self.episodes = 0
 
@@ -397,13 +403,11 @@ class Ledger:
         allowed = self._promise.at_most
         self._best.update(*costs.pair, allowed)
         self._plain.update(costs.cost, costs.weighted_cost, allowed)
-        self._scale += costs.scale(allowed)
         self._seen.update(costs)
         self._with_control |= costs.own_controlled is not None
         if self._bounded is not None:
             self._bounded.update(costs)
         self.episodes += costs.cost.size
-        self._tolerance = RESOLUTION * self._scale / max(self.episodes, 1)
 
     def certificate(
         self, *, covered: bool = True, anytime: bool = False, refuted: bool = False
@@ -474,7 +478,7 @@ class Ledger:
         self, sums: CostSums, covered: bool, anytime: bool
     ) -> tuple[Interval, Interval, Verdict]:
         """Difference, ratio and verdict by the central limit theorem."""
-        moments, tolerance = sums.sequence.moments, self._tolerance
+        moments, tolerance = sums.sequence.moments, self._plain.rounding
         if max(abs(moments.low), abs(moments.high)) <= tolerance:  # the target's own costs
             difference = moments_interval(moments, alpha=self._alpha)
         else:
@@ -524,7 +528,7 @@ class Ledger:
             target = float(sums.most[1])
         sequence = deepcopy(sums.sequence)
         sequence.update(np.full(UNSEEN, behavior - self._promise.at_most * target))
-        interval, tolerance = self._interval(sequence, anytime), self._tolerance
+        interval, tolerance = self._interval(sequence, anytime), self._plain.rounding
         holds = interval.high <= tolerance if verdict == "safe" else interval.low > tolerance
         if holds:
             return None

@@ -326,10 +326,6 @@ class EpisodeCosts:
         steps = None if self.steps is None else self.steps.select(rows)
         return replace(self, **columns, steps=steps)
 
-    def scale(self, allowed: float) -> float:
-        """The size of all terms of D = C - allowed P, which rounding is measured by."""
-        return float(np.abs(self.cost).sum() + allowed * np.abs(self.weighted_cost).sum())
-
     @property
     def pair(self) -> tuple[Floats, Floats]:
         """The best estimates of both expected costs: with a control variate, or the plain ones."""

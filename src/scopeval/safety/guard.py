@@ -15,7 +15,7 @@ from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.certificate import CostSums
 from scopeval.safety.cost_bound import BoundedComparison, CostBound
-from scopeval.safety.costs import RESOLUTION, EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 
 __all__ = ["Guard", "GuardState"]
 
@@ -117,7 +117,6 @@ class Guard:
         self._total_cost_limit = total_cost_limit
         #: Whether it has a limit that can be exceeded in the middle of an episode.
         self.limited = episode_cost_limit is not None or total_cost_limit is not None
-        self._scale = 0.0  # of the costs: a mean of D that is a millionth of it is rounding
         self._total_cost = 0.0
         self._reason: str | None = None
         self._refuted = False
@@ -190,7 +189,6 @@ class Guard:
         allowed = self._promise.at_most
         self._best.update(*costs.pair, allowed)
         self._plain.update(costs.cost, costs.weighted_cost, allowed)
-        self._scale += costs.scale(allowed)
         if self._bounded is not None:
             self._bounded.update(costs)
         self._total_cost += float(paid.sum()) + lost
@@ -250,7 +248,7 @@ class Guard:
                 return f"{self._bounded.violated}, so that nothing is known about the promise"
             self._refuted = self._bounded.refuted(covered=covered)
         else:
-            tolerance = RESOLUTION * self._scale / max(interval.n, 1)
+            tolerance = self._plain.rounding
             self._refuted = bool(covered and interval.n and interval.low > tolerance)
             if self._refuted:  # also if one more episode is the worst of those seen?
                 after = deepcopy(self._best.sequence).update(self._worst())
