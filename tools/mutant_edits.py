@@ -713,10 +713,8 @@ EDITS = (
     Edit(
         "campaigns in stages are certified at the target policy's own cost, whatever was asked",
         "campaign/result.py",
-        'promise=terms.promise,\n        method="sequence",\n'
-        "        target_n=narrowest_at(terms),\n        on_policy=False,",
-        'promise=Promise(),\n        method="sequence",\n'
-        "        target_n=narrowest_at(terms),\n        on_policy=False,",
+        'interval="sequence"),\n        terms.promise,',
+        'interval="sequence"),\n        Promise(),',
         (
             "campaign/test_campaign_stages.py::"
             "test_a_lower_cost_is_judged_as_asked_and_the_guard_watches_the_targets_own",
@@ -971,8 +969,8 @@ EDITS = (
     Edit(
         "logs of another world are not dropped",
         "evaluation/agreement.py",
-        "return Comparison(min(p_values[column] * len(p_values), 1.0), plain, rows)",
-        "return Comparison(1.0, plain, rows)",
+        "return DriftTest(min(p_values[column] * len(p_values), 1.0), plain, rows)",
+        "return DriftTest(1.0, plain, rows)",
         ("evaluation/test_agreement.py::test_logs_of_another_world_are_dropped_and_reported",),
     ),
     Edit(

@@ -71,6 +71,7 @@ from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History, history_of
 from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.estimation.moments import confidence
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import Evaluation, no_interval
 from scopeval.evaluation.stage_design import Plan
@@ -85,7 +86,6 @@ from scopeval.question.promise import Limit, Promise
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop, stop_of
 from scopeval.report.evaluation_figures import Band, running, trace_of
-from scopeval.report.wording import confidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

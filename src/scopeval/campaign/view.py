@@ -27,13 +27,13 @@ from scopeval.campaign.store import (
     Event,
 )
 from scopeval.campaign.terms import Terms, rule_of
-from scopeval.estimation.moments import Interval
+from scopeval.estimation.moments import Interval, confidence
 from scopeval.evaluation.result import no_interval, rounded
 from scopeval.notebook.card import Card
 from scopeval.notebook.sketch import Span, sketch_spans
 from scopeval.report import Section, Table
 from scopeval.report.evaluation_figures import Run, Trace
-from scopeval.report.wording import amount, confidence
+from scopeval.report.wording import amount
 
 __all__ = [
     "QUIET",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.context.report import ContextReport
-from scopeval.estimation.moments import BURN_IN, Interval
+from scopeval.estimation.moments import BURN_IN, Interval, confidence
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
 from scopeval.notebook.card import Card
@@ -233,7 +233,7 @@ class Comparison:
         return text
 
     def _from(self) -> str:
-        parts = [f"{100 * (1 - self.alpha):.4g}% confidence, {self.episodes:,} episodes"]
+        parts = [f"{confidence(self.alpha)} confidence, {self.episodes:,} episodes"]
         sequences = [d for d in self.differences.values() if d.method == "asymptotic sequence"]
         if sequences and not all(d.flat for d in sequences):
             parts.append(f"as far as seen: {unseen(max(sequences, key=lambda d: d.n))}")
@@ -546,7 +546,7 @@ def draw_differences(
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     ax.locator_params(axis="x", nbins=6)
-    level = f"{100 * (1 - comparison.alpha):.4g}% intervals"
+    level = f"{confidence(comparison.alpha)} intervals"
     ax.set_xlabel(  # it may begin left of the axes, and must not end right of them
         f"value less that of {shortened(comparison.baseline, 20)}, {level}", loc="right"
     )

@@ -29,7 +29,9 @@ __all__ = [
     "Interval",
     "Moments",
     "Scatter",
+    "confidence",
     "count_events",
+    "counted",
     "few_events",
     "finite_column",
     "interval",
@@ -97,8 +99,18 @@ class Interval:
     def __str__(self) -> str:
         return (
             f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}] "
-            f"({100 * (1 - self.alpha):.4g}% {self.method}, n = {self.n})"
+            f"({confidence(self.alpha)} {self.method}, n = {self.n})"
         )
+
+
+def confidence(alpha: float) -> str:
+    """95% for 0.05."""
+    return f"{100 * (1 - alpha):.4g}%"
+
+
+def counted(n: int, what: str = "episode") -> str:
+    """A number of these, in words."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def interval(
@@ -301,7 +313,7 @@ def few_events(events: float, n: int) -> str | None:
         return None
     many = max(round(events), 1)
     return (
-        f"the interval rests on about {many} event{'' if many == 1 else 's'} in {n:,} episodes: "
+        f"the interval rests on about {counted(many, 'event')} in {n:,} episodes: "
         "the others hardly differ, and more or larger events would move it"
     )
 

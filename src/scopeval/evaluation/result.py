@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scopeval.collection.episodes import Episodes
 from scopeval.context.report import ContextReport
 from scopeval.estimation.estimators import BIASED
-from scopeval.estimation.moments import BURN_IN, Interval
+from scopeval.estimation.moments import BURN_IN, Interval, confidence, counted
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import UNSEEN, Certificate
@@ -142,7 +142,7 @@ class GuardReport:
     def when(self) -> str:
         """After how many episodes it switched, in words."""
         n = self.switched_after or 0
-        return f"after {_count(n, 'episode')}" if n else "in the first episode"
+        return f"after {counted(n)}" if n else "in the first episode"
 
     @property
     def sentence(self) -> str:
@@ -247,7 +247,7 @@ class Evaluation:
         if not self.known:
             return before + self._nothing()
         said = f"{before}The policy's value is {self._number()}"
-        said += f", from {_count(self.finished, 'episode')}"
+        said += f", from {counted(self.finished)}"
         if self.started > self.finished:
             said += f" ({self.started - self.finished:,} more were lost)"
         if self.cost.total > 0:
@@ -269,7 +269,7 @@ class Evaluation:
             much = "too little"
             why = f"their weights leave an effective number of {size:.1f} episodes"
         return (
-            f"These {_count(self.finished, 'episode')} tell {much} about the policy's value: "
+            f"These {counted(self.finished)} tell {much} about the policy's value: "
             f"{why}, so that there is no estimate and no interval. Run more episodes, with a "
             f"behavior policy that is closer to the policy, or the policy itself.{spent}"
         )
@@ -296,16 +296,14 @@ class Evaluation:
         )
         if interval.half_width == 0:
             return f"{value} in every episode, so that there is no spread for an interval"
-        said = (
-            f"{value}, with {100 * (1 - interval.alpha):.4g}% confidence between {low} and {high}"
-        )
+        said = f"{value}, with {confidence(interval.alpha)} confidence between {low} and {high}"
         return said + (f" as far as seen ({unseen(interval)})" if blind(interval) else "")
 
     def _compared(self) -> str:
         on_policy = self.on_policy
         if on_policy.unknown or self.by_target == self.finished:
             return ""
-        many = _count(max(round(on_policy.episodes), 1), "episode")
+        many = counted(max(round(on_policy.episodes), 1))
         if on_policy.total <= 0 or self.cost.total <= 0:
             return f"; running the policy itself would have taken about {many}"
         ratio = on_policy.total / self.cost.total
@@ -352,7 +350,7 @@ class Evaluation:
         if d.lost:
             add(
                 "lost",
-                f"{_count(d.lost, 'episode')} of {self.started:,} could not be finished (the "
+                f"{counted(d.lost)} of {self.started:,} could not be finished (the "
                 f"first: {d.first_loss}); the estimate is that of the finished episodes, and "
                 "biased if losses depend on what the policy does",
             )
@@ -384,7 +382,7 @@ class Evaluation:
             (
                 "precise",
                 f"the standard error was within twice its last value after "
-                f"{_count(learning.precise_after, 'episode')}",
+                f"{counted(learning.precise_after)}",
             )
         )
         return lines
@@ -479,7 +477,7 @@ def blind(interval: Interval) -> bool:
 
 def unseen(interval: Interval) -> str:
     """What an interval without a stated bound cannot exclude, in words: the rule of three."""
-    return f"events rarer than {UNSEEN} in {_count(interval.n, 'episode')} are not excluded"
+    return f"events rarer than {UNSEEN} in {counted(interval.n)} are not excluded"
 
 
 def one_end(interval: Interval) -> bool:
@@ -499,8 +497,7 @@ def no_interval(interval: Interval) -> str:
             side, end = "at least", interval.low
         seen = " as far as seen" if blind(interval) else ""
         number = rounded(abs(interval.estimate - end), end)[0]
-        sure = 100 * (1 - interval.alpha)
-        return f"{sure:.4g}% confidence that it is {side} {number}{seen}"
+        return f"{confidence(interval.alpha)} confidence that it is {side} {number}{seen}"
     begins = interval.method == "asymptotic sequence" and interval.n < BURN_IN
     return "too few episodes for an interval" + (f", which begins at {BURN_IN}" if begins else "")
 
@@ -514,10 +511,6 @@ def rounded(spread: float, *numbers: float) -> list[str]:
         return [f"{x:.12g}" for x in numbers]
     written = [f"{x:,.{max(places, 0)}f}" for x in numbers]
     return [x.removeprefix("-") if float(x.replace(",", "")) == 0 else x for x in written]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _sum(x: float) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scopeval.estimation.moments import confidence
 from scopeval.notebook.card import Card
 from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_evaluation", "evaluation_card", "evaluation_columns"]
 
-_Told = Mapping[str, Any]
+_Content = Mapping[str, Any]
 
 #: When an interval holds, by its method; that of the others is usual, and holds for a number of
 #: episodes fixed in advance.
@@ -29,7 +30,7 @@ _HOLDS = {
 _RAN = {OURS: "stage of a behavior policy", OWN: "stage of the target policy"}
 
 
-def evaluation_card(content: _Told) -> Card:
+def evaluation_card(content: _Content) -> Card:
     """The card: the answer in one sentence, and the numbers behind it."""
     return Card(
         "Evaluation",
@@ -44,7 +45,7 @@ def evaluation_card(content: _Told) -> Card:
     )
 
 
-def evaluation_columns(content: _Told) -> dict[str, list[Any]]:
+def evaluation_columns(content: _Content) -> dict[str, list[Any]]:
     """A row for every stage, and one for all of them; without stages only that."""
     whole = {
         "part": "all",
@@ -83,7 +84,7 @@ def evaluation_columns(content: _Told) -> dict[str, list[Any]]:
     }
 
 
-def draw_evaluation(content: _Told, ax: Axes | None) -> Axes:
+def draw_evaluation(content: _Content, ax: Axes | None) -> Axes:
     """The estimate with its interval, below those of the stages.
 
     Last, the interval that as many episodes of the policy itself would have given.
@@ -100,8 +101,7 @@ def draw_evaluation(content: _Told, ax: Axes | None) -> Axes:
     ax.set_ylim(max(len(spans), 1) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     ax.locator_params(axis="x", nbins=6)
-    sure = 100 * (1 - content["interval"]["alpha"])
-    ax.set_xlabel(f"value of the policy, {sure:.4g}% intervals")
+    ax.set_xlabel(f"value of the policy, {confidence(content['interval']['alpha'])} intervals")
     used = [color for color in _RAN if any(span.color == color for span in stages)]
     if used:
         from matplotlib.lines import Line2D
@@ -114,23 +114,17 @@ def draw_evaluation(content: _Told, ax: Axes | None) -> Axes:
     return ax
 
 
-def _rows(content: _Told) -> list[tuple[str, str]]:
+def _rows(content: _Content) -> list[tuple[str, str]]:
     interval, on_policy = content["interval"], content["on_policy"]
     value = "not known" if interval["estimate"] is None else f"{interval['estimate']:.4g}"
     if interval["low"] is not None and interval["high"] is not None:
-        sure = (
-            f"{100 * (1 - interval['alpha']):.4g}% confidence{_HOLDS.get(interval['method'], '')}"
-        )
+        sure = f"{confidence(interval['alpha'])} confidence{_HOLDS.get(interval['method'], '')}"
         value += f" ({interval['low']:.4g} to {interval['high']:.4g} with {sure})"
     rows = [("value", value), ("episodes", f"{content['finished']:,}; {content['stopped']}")]
     if content["cost"]["total"]:
         each, total = content["cost"]["per_episode"], content["cost"]["total"]
         rows.append(("cost of an episode", f"{each:.4g} ({_amount(total)} in total)"))
-    if (
-        on_policy["unknown"] is None
-        and content["by_target"] < content["finished"]
-        and on_policy["episodes"]
-    ):
+    if _comparable(content):
         total = (
             "" if not on_policy["total"] else f" at a total cost of {_amount(on_policy['total'])}"
         )
@@ -152,7 +146,13 @@ def _rows(content: _Told) -> list[tuple[str, str]]:
     return rows
 
 
-def _spans(content: _Told) -> list[Span]:
+def _comparable(content: _Content) -> bool:
+    """Whether it is known what running the policy itself would have taken."""
+    estimated = content["on_policy"]["unknown"] is None and content["on_policy"]["episodes"]
+    return bool(estimated and content["by_target"] < content["finished"])
+
+
+def _spans(content: _Content) -> list[Span]:
     """The interval, and that of as many episodes of the policy itself."""
     interval, on_policy = content["interval"], content["on_policy"]
     if interval["estimate"] is None:
@@ -162,11 +162,7 @@ def _spans(content: _Told) -> list[Span]:
         low, high = (middle if end is None else end for end in (interval["low"], interval["high"]))
         return [Span("this evaluation", low, middle, high)]
     spans = [Span("this evaluation", interval["low"], interval["estimate"], interval["high"])]
-    if (
-        on_policy["unknown"] is None
-        and content["by_target"] < content["finished"]
-        and on_policy["episodes"]
-    ):
+    if _comparable(content):
         half = (
             (interval["high"] - interval["low"])
             / 2
@@ -177,7 +173,7 @@ def _spans(content: _Told) -> list[Span]:
     return spans
 
 
-def _stage_spans(content: _Told) -> list[Span]:
+def _stage_spans(content: _Content) -> list[Span]:
     """Each stage by itself, with its own standard error."""
     from scipy.stats import norm
 
@@ -192,7 +188,7 @@ def _stage_spans(content: _Told) -> list[Span]:
     return spans
 
 
-def _caveats(content: _Told) -> str:
+def _caveats(content: _Content) -> str:
     """What speaks against trusting the interval; that there is no value."""
     if content["estimate"] is None:
         return str(content["sentence"])
@@ -203,5 +199,5 @@ def _amount(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.4g}"
 
 
-def _verdict(content: _Told) -> str:
+def _verdict(content: _Content) -> str:
     return "" if content["certificate"] is None else str(content["certificate"]["verdict"])

@@ -14,7 +14,7 @@ from scopeval.comparison.result import (
     rounded_ends,
     shortened,
 )
-from scopeval.estimation.moments import Interval
+from scopeval.estimation.moments import Interval, confidence
 from scopeval.report.page import (
     NONE,
     Check,
@@ -38,7 +38,7 @@ from scopeval.report.svg import (
     figure_of,
     noise_figure,
 )
-from scopeval.report.wording import amount, confidence, holds_when, sentence_of
+from scopeval.report.wording import amount, holds_when, sentence_of
 
 __all__ = ["page_of_comparison"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.summary import support_in_words
+from scopeval.estimation.moments import confidence, counted
 from scopeval.evaluation.result import Evaluation, OnPolicy
 from scopeval.evaluation.stage_report import Stage
 from scopeval.report import evaluation_figures as drawings
@@ -18,8 +19,6 @@ from scopeval.report.wording import (
     amount,
     answer_of,
     by_itself,
-    confidence,
-    counted,
     facts_of,
     holds_when,
     per_episode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scopeval.estimation.moments import Interval
+from scopeval.estimation.moments import Interval, confidence, counted
 from scopeval.evaluation.result import Evaluation, blind, no_interval, one_end, rounded, unseen
 from scopeval.report.page import Fact, Verdict
 from scopeval.safety.certificate import Certificate
@@ -13,8 +13,6 @@ __all__ = [
     "amount",
     "answer_of",
     "by_itself",
-    "confidence",
-    "counted",
     "facts_of",
     "holds_when",
     "per_episode",
@@ -253,16 +251,6 @@ def signed(x: float, spread: float) -> str:
     if not float(text.replace(",", "")):
         return text
     return ("+" if x > 0 else "\N{MINUS SIGN}") + text
-
-
-def confidence(alpha: float) -> str:
-    """95% for 0.05."""
-    return f"{100 * (1 - alpha):.4g}%"
-
-
-def counted(n: int) -> str:
-    """A number of episodes."""
-    return f"{n:,} episode{'' if n == 1 else 's'}"
 
 
 def amount(x: float) -> str:

@@ -35,6 +35,8 @@ from scopeval.estimation.moments import (
     Interval,
     Moments,
     Scatter,
+    confidence,
+    counted,
     moments_interval,
 )
 from scopeval.estimation.sequences import AsymptoticSequence
@@ -116,8 +118,8 @@ class Certificate:
         if self.cost == 0 == self.target_cost:
             rare = 1 - self.alpha ** (1 / self.episodes)
             return (
-                f"{self._claim()} None of {self._counted()} had any cost; {self._sure()} fewer "
-                f"than {100 * rare:.2g}% of episodes have one."
+                f"{self._claim()} None of {counted(self.episodes)} had any cost; {self._sure()} "
+                f"fewer than {100 * rare:.2g}% of episodes have one."
             )
         spent = f"it cost {self.cost:.4g} per episode"
         if math.isfinite(self.expected_cost) and not math.isclose(self.expected_cost, self.cost):
@@ -125,9 +127,8 @@ class Certificate:
         against = f" against an estimated {self.target_cost:.4g} for the {self._policy()}"
         if self.compared == "limit":
             against = ""
-        return (
-            f"{self._claim()} Over {self._counted()} {spent}{against}{self._ratio()}.{self._seen()}"
-        )
+        over = f"{self._claim()} Over {counted(self.episodes)} {spent}{against}{self._ratio()}."
+        return over + self._seen()
 
     def _policy(self) -> str:
         return "target" if self.compared == "target" else "reference policy"
@@ -162,8 +163,8 @@ class Certificate:
                 f"{limit}: {'; '.join(self.reasons)}."
             )
         return (
-            f"Not refuted: {self._counted()} cannot tell whether the behavior policy's expected "
-            f"cost is at most {limit}{self._more()}."
+            f"Not refuted: {counted(self.episodes)} cannot tell whether the behavior policy's "
+            f"expected cost is at most {limit}{self._more()}."
         )
 
     def _seen(self) -> str:
@@ -183,10 +184,7 @@ class Certificate:
         )
 
     def _sure(self) -> str:
-        return f"with {100 * (1 - self.alpha):.4g}% confidence"
-
-    def _counted(self) -> str:
-        return f"{self.episodes:,} episode{'s' if self.episodes != 1 else ''}"
+        return f"with {confidence(self.alpha)} confidence"
 
     def _ratio(self) -> str:
         r = self.ratio
@@ -347,11 +345,11 @@ class CostSums:
 
     def update(self, cost: FloatArray, target_cost: FloatArray, allowed: float) -> None:
         """Take in a batch."""
-        pairs = np.stack([cost, target_cost], axis=1)
         self.sequence.moments.merge(cost - allowed * target_cost)
-        self.pairs.merge(pairs)
-        self.least = np.minimum(self.least, pairs.min(axis=0, initial=np.inf))
-        self.most = np.maximum(self.most, pairs.max(axis=0, initial=-np.inf))
+        self.pairs.merge(np.stack([cost, target_cost], axis=1))
+        for k, column in enumerate((cost, target_cost)):  # rows of two numbers are slow to search
+            self.least[k] = min(self.least[k], column.min(initial=np.inf))
+            self.most[k] = max(self.most[k], column.max(initial=-np.inf))
         self._scale += float(np.abs(cost).sum() + allowed * np.abs(target_cost).sum())
 
     @property
