@@ -38,7 +38,7 @@ from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis, pdis_cost, trajectory_weights
 from scopeval.estimation.moments import interval
-from scopeval.evaluation.evaluator import Running
+from scopeval.evaluation.loop import Running
 from scopeval.exact import TabularMDP
 from scopeval.safety.certificate import certify
 from small_worlds import every_trajectory, random_mdp, random_rows

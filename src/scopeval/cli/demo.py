@@ -112,7 +112,8 @@ def _guard(result: Demo) -> str:
 
 def _proved(result: Demo) -> str:
     """What the word in the table means; empty where nothing is proved."""
-    from scopeval.report.wording import confidence, promise_in_words
+    from scopeval.estimation.moments import confidence
+    from scopeval.report.wording import promise_in_words
 
     proved = [e for e in _runs(result).values() if promise_in_words(e).endswith(": proved")]
     if not proved:
@@ -124,7 +125,7 @@ def _proved(result: Demo) -> str:
 
 
 def _truth(result: Demo) -> str:
-    from scopeval.report.wording import confidence
+    from scopeval.estimation.moments import confidence
 
     intervals = [e.interval for e in _runs(result).values()]
     inside = sum(interval.low <= result.truth <= interval.high for interval in intervals)

@@ -13,7 +13,7 @@ from scopeval.cli.console import err, progress_bar
 from scopeval.cli.show_result import check_files, show_result
 
 if TYPE_CHECKING:
-    from scopeval.evaluation.evaluator import Running
+    from scopeval.evaluation.loop import Running
     from scopeval.evaluation.stages import Stages
     from scopeval.workers.crew import Workers
 

@@ -13,10 +13,8 @@ from scopeval.errors import InputError
 from scopeval.evaluation.batches import refuse_terms
 from scopeval.evaluation.context_control import with_signals
 from scopeval.evaluation.loop import (
-    INTERRUPTED,
     EvaluationLoop,
     EvaluationTask,
-    Running,
     StoppingPlan,
     limits_of_guard,
 )
@@ -35,7 +33,7 @@ from scopeval.question.question import Question, discount, question_of
 from scopeval.question.stop import Stop, stop_of
 from scopeval.safety.cost_bound import cost_bound_of
 
-__all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate"]
+__all__ = ["evaluate"]
 
 
 def evaluate(
