@@ -15,12 +15,13 @@ judge, a half would be left. So
 
     expected = J_W(mu_W) + gap / 4        upper end = max(J_W(mu_W), J_A(mu_A)) + gap / 2
 
-With fewer rows critics are more optimistic. Where all logs promise more than their halves, it is
-what neither half has seen, and neither could check: the upper end does not count on it.
+where a gap below 0 counts as 0. With fewer rows critics are more optimistic. Where all logs promise
+more than their halves, it is what neither half has seen, and neither could check: the upper end
+does not count on it.
 
 Errors of networks are in part no chance, which more logs do not cure: all of the gap is left
-(`models.protocols.Caution`). Critics that are noise promise nothing: both ends are nearer to the
-check, J_B(mu_A), the larger the share of noise in them (`noise_share`).
+(`models.protocols.Caution`). Critics that are noise promise nothing: with the share n of noise in
+them (`noise_share`) both become end^(1 - n) J_B(mu_A)^n, a mean of the end and the check.
 
 **A control variate** can do harm that held-out logs do not see: rewards that the logs have wrong
 are in both halves. So it must save more (`CONTROL_VARIATE`). A part of it, with the target policy
