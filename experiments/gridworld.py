@@ -52,7 +52,8 @@ from experiments.common import (
 from experiments.mlp.regression import MLPRegression
 from scopeval import Inference, Promise, collect, design, estimate, exact, simulate
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.cli.sources import estimator_from
+from scopeval.behavior.settings import Learn, learn_of
+from scopeval.cli.sources import attribute_from, estimator_from
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.models import table as models
@@ -93,9 +94,10 @@ class Args(RunArgs):
     """Number of target policies, as in the paper."""
     worlds: int | None = None
     """Number of worlds that the targets share in turn; one for each target if it is left out."""
-    critics: Literal["table", "mlp", "exact"] = "table"
-    """What learns the values: a table, with the cells' coordinates as features, the paper's
-    networks, or nothing: exact values."""
+    critics: str = "table"
+    """What learns the values: "table", with the cells' coordinates as features, "mlp", the paper's
+    networks, "exact" for nothing, exact values; or module:attribute, a function of the coordinates
+    [S, 2] that returns a regression over state numbers."""
     methods: tuple[str, ...] = ("scope", "scope-dr", "odi", "dopt", *BASELINES)
     """Registered methods, module:attribute, ros or ros-reset."""
     estimators: tuple[str, ...] = ()
@@ -125,6 +127,8 @@ class Args(RunArgs):
                 "at most one for each target"
             )
         names_of(self)
+        if self.critics != "exact":
+            regression_of(self, self.sizes[0])
         for spec in self.estimators:
             Inference(estimator=estimator_from(spec))
         if self.estimators and self.critics == "exact":
@@ -144,6 +148,21 @@ def names_of(args: Args) -> tuple[str, ...]:
     others = (BY_TARGET,) if args.critics == "exact" else BASELINES
     specs = [m for m in args.methods if args.critics != "exact" or m not in BASELINES]
     return methods_of(specs, others)
+
+
+def regression_of(args: Args, size: int) -> Learn:
+    """What learns the values in a world of this size."""
+    if args.critics == "table":
+        return models.Table(features=cells(size))
+    if args.critics == "mlp":
+        return MLPRegression(states=size**2)
+    if ":" not in args.critics:
+        raise InputError(
+            f"critics: got {args.critics!r}, expected table, mlp, exact or module:attribute"
+        )
+    made: Learn = attribute_from(args.critics, "critics")(cells(size))
+    learn_of(made)
+    return made
 
 
 def jobs(args: Args) -> list[dict[str, Any]]:
@@ -262,7 +281,6 @@ class _Target:
 
     def learn(self, method: str, epsilon: float) -> BehaviorPolicy:
         """A design from the logs."""
-        table = self.args.critics == "table"
         return design(
             self.logs,
             self.pi,
@@ -270,9 +288,7 @@ class _Target:
             method=method,
             seed=self.seed,
             promise=Promise(at_most=1 + epsilon, per=self.args.budget),
-            learn=models.Table(features=cells(self.size))
-            if table
-            else MLPRegression(states=self.size**2),
+            learn=regression_of(self.args, self.size),
         )
 
     def simulate(self, behavior: BehaviorPolicy | None) -> simulate.Summaries:

@@ -165,19 +165,23 @@ def start(module, *words, folder, cwd):
     )
 
 
-def test_a_method_and_an_estimator_of_ones_own_in_ten_lines(tmp_path, capsys):
+def test_a_method_an_estimator_and_a_model_of_ones_own_in_ten_lines(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(
+        "from scopeval import Table\n"
         "from scopeval.behavior.methods import Method\n"
         "from scopeval.estimation.estimators import pdis\n\n"
         "def half_way(pi, second_moment, cost, budget):\n"
         "    return (pi + 1 / pi.shape[1]) / 2\n\n"
         "half = Method('half', step=half_way)\n\n"
         "def same(episodes):\n"
-        "    return pdis(episodes)\n"
+        "    return pdis(episodes)\n\n"
+        "def learn(coordinates):\n"
+        "    assert coordinates.shape == (9, 2)\n"
+        "    return Table(features=coordinates)\n"
     )
     words = ["--sizes", "3", "--targets", "2", "--runs", "2", "--episodes", "10"]
     words += ["--logged", "60", "--epsilons", "0", "--workers", "1"]
-    words += ["--estimators", "mine:same", "fqe", "pdis"]
+    words += ["--estimators", "mine:same", "fqe", "pdis", "--critics", "mine:learn"]
     done = start("gridworld", *words, "--methods", "mine:half", folder="here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\nhalf " in done.stdout
