@@ -270,6 +270,7 @@ BACKWARD = {
     "comparison.counted_model": "values in many worlds at once, without line 6 or variances",
     "comparison.joint_design": "the mixture of policies, which carries K x K second moments",
     "comparison.estimators": "an estimate, backward in one recorded episode",
+    "comparison.totals": "what recorded episodes have cost from each step on",
     "estimation.estimators": "an estimate, backward in one recorded episode",
     "estimation.fitted_q": "a baseline for comparison, which weighs nothing",
     "envs.gridworld": "the optimal policy, which the controllers of logs approach",

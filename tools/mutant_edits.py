@@ -835,8 +835,8 @@ EDITS = (
     Edit(
         "percent are taken for a multiple",
         "question/promise.py",
-        "if one.at_most > MOST:",
-        "if False:",
+        "if not (is_number(value) and 0 < value <= MOST):",
+        "if not (is_number(value) and 0 < value):",
         (f"{USAGES}::test_percent_instead_of_a_multiple",),
     ),
     Edit(
