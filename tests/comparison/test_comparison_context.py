@@ -60,7 +60,7 @@ UNRELATED, RELATED = [[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.2, 0.8]]
     ("probs", "way"), [(UNRELATED, BY_EPISODE), (RELATED, BY_EPISODE), (RELATED, BY_STEP)]
 )
 def test_unbiased_by_enumeration(monkeypatch, probs, way):
-    """All samples of 4 episodes and 2 paths of history, through a guess that is corrected."""
+    """All samples of 3 or 4 episodes and 2 paths of history, through a guess that is corrected."""
     floor = way * len(ESTIMATORS)  # the number of the full trajectory with a context
     monkeypatch.setattr(regression, "FEWEST", 1)
     monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
@@ -82,12 +82,16 @@ def test_unbiased_by_enumeration(monkeypatch, probs, way):
         history = History(
             np.array(past, float)[:, None], "demand", block=1, rewards=lambda p: 4.0 * p[:, :, 0]
         )
-        analyst = Analyst(policies, 1.0, None, None, 0, context=JointContext(history, 0.8))
-        for some in product(outcomes, repeat=4):
+        context = JointContext(history, 0.8)
+        analyst = Analyst(policies, 1.0, None, None, 0, context=context)
+        for some in product(outcomes, repeat=4 if way == BY_EPISODE else 3):
             p = np.prod([DEMAND[d] for d in past]) * np.prod([chance[one] for one in some])
             if p == 0.0:
                 continue
             judged = analyst.judge(mixture(some, each))
+            if way == BY_STEP:  # the error of the history is that of all policies alike
+                same = np.repeat(context.removed_by_step(1.0)[:, None], 2, axis=1)
+                np.testing.assert_allclose(judged.removed, same, atol=1e-12)
             mean += p * judged.values.mean(axis=0)
             used += p * float(np.abs(judged.values - judged.plain.values).max() > 1e-9)
     assert mean == pytest.approx(true, abs=1e-12)
