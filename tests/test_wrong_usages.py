@@ -11,10 +11,12 @@ from scopeval import (
     EpisodeLog,
     Inference,
     Limit,
+    Plant,
     Promise,
     Stages,
     Table,
     TabularPolicy,
+    Transitions,
     as_policy,
     collect,
     compare,
@@ -23,10 +25,11 @@ from scopeval import (
     evaluate,
     exact,
     frontier,
+    read_logs,
 )
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError, PlantError
 
 SIZE = 4
 
@@ -38,6 +41,11 @@ def world():
     target, other = target_policies(2, SIZE)
     logs = gridworld_logs(mdp, 300, seed=1)
     return mdp, target, other, design(logs, target, horizon=mdp.horizon)
+
+
+def replace_columns(log, **changes):
+    names = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+    return Transitions(**{name: getattr(log, name) for name in names} | changes)
 
 
 def refused(words, call):
@@ -245,3 +253,46 @@ def test_a_table_in_another_form_is_the_same_target(world):
     table = target.table(1)[0]
     plant = lambda: TabularEnv(mdp)  # noqa: E731
     collect(plant, lambda obs, t: table[obs], behavior, horizon=mdp.horizon, episodes=2)
+
+
+# -- functions and networks of another form --------------------------------------------------------
+
+
+def test_a_cost_function_of_other_arguments(world):
+    mdp, target, *_ = world
+    log = gridworld_logs(mdp, 20, seed=1)
+    columns = {name: getattr(log, name) for name in ("t", "obs", "action", "reward", "next_obs")}
+    refused(
+        r"cost: the function raised TypeError: .*; expected cost\(obs, action, reward, next_obs\)",
+        lambda: read_logs(columns, cost=lambda obs, action, reward: reward),
+    )
+    plant = Plant(lambda: TabularEnv(mdp), cost=lambda obs, action, reward, following: 0.0)
+    with pytest.raises(PlantError, match=r"expected cost\(obs, action, reward, next_obs, info\)"):
+        collect(plant, target, horizon=3, episodes=2)
+
+
+def test_a_function_of_one_observation():
+    refused(r"lambda obs, t: \[f\(o\) for o in obs\]", lambda: as_policy(lambda obs: [0.5, 0.5]))
+
+
+def test_a_network_of_other_observations():
+    policy = as_policy(torch.nn.Linear(3, 2))
+    words = r"cannot take observations of shape \(5, 4\) \(mat1 and mat2 shapes"
+    refused(words, lambda: policy.probs(np.zeros((5, 4)), 0))
+
+
+def test_actions_numbered_from_one(world):
+    mdp, target, *_ = world
+    log = gridworld_logs(mdp, 100, seed=1)
+    wrong = replace_columns(log, action=log.action + 1)
+    with pytest.raises(DataError, match="are actions numbered from 1"):
+        design(wrong, target, horizon=SIZE)
+    assert not any("numbered from 1" in note for note in design(log, target, horizon=SIZE).warnings)
+
+
+def test_a_negative_cost(world):
+    log = gridworld_logs(world[0], 20, seed=1)
+    refused(
+        "costs are amounts, at least 0; a constant .* changes what a promise",
+        lambda: replace_columns(log, cost=log.cost - 1.0),
+    )

@@ -6,7 +6,8 @@ Each check returns the array in the form the callers compute with (float64, C or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "check_whole",
     "is_number",
     "least",
+    "takes",
     "where_first",
 ]
 
@@ -100,6 +102,22 @@ def check_whole(name: str, value: Any, least: int, what: str = "") -> int:
     return int(value)
 
 
+def takes(function: Callable[..., object], arguments: int, *, unknown: bool) -> bool:
+    """Whether it can be called with so many arguments; `unknown`: where its signature is not known.
+
+    That of some functions that are written in C is not.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return unknown
+    try:
+        signature.bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
+
+
 def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw: Any) -> Floats:
     """Finite and never negative: costs are amounts."""
     array = as_floats(name, value, axes=axes, **kw)
@@ -108,7 +126,8 @@ def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw:
         raise InputError(
             f"{name}: negative cost {array[bad][0]:.6g} "
             f"{where_first(bad, axes[-array.ndim :] if axes else ())}; expected costs >= 0, "
-            "try adding a constant to every step or passing the reward's sign-flipped part only"
+            "try the costs alone, without what was earned; a constant added to every step would "
+            "change what a promise relative to another cost means"
         )
     return array
 

@@ -187,3 +187,42 @@ def test_text_with_commas_is_no_number(tmp_path):
     file = tmp_path / "x.csv"
     file.write_text("obs;action;reward;cost;episode;place\n1.5;0;2.5;1;0;a,b\n2.5;1;3;1.5;0;1,2\n")
     assert read_logs(file).reward.tolist() == [2.5, 3.0]
+
+
+def test_a_plant_that_never_pauses_is_cut_into_days(tmp_path):
+    """Five days, the first begins at six; in the third an hour is missing: three are whole."""
+    start = datetime(2026, 3, 1, 6)
+    times = [start + k * timedelta(minutes=10) for k in range(6 * (24 * 4 + 18))]
+    hole = datetime(2026, 3, 3, 9)
+    times = [t for t in times if not hole <= t < hole + timedelta(hours=1)]
+    times = [t + timedelta(minutes=k % 2) for k, t in enumerate(times)]  # not quite regular
+    file = tmp_path / "plant.csv"
+    file.write_text(german(times), encoding="utf-8")
+    with pytest.raises(DataError, match=r"horizon=144.*read_logs\(time=..., every='24h'\)"):
+        read_logs(file, columns=COLUMNS, time="Zeitstempel", gap="11min", horizon=144)
+    for every in ("24h", timedelta(days=1), 86400):
+        log = read_logs(file, columns=COLUMNS, time="Zeitstempel", every=every, horizon=144)
+        assert np.flatnonzero(log.t == 0).tolist() == [0, 144, 288]
+        assert log.t.max() == 143
+    text = "; ".join(log.notes)
+    assert "3 episodes of 86400 each by 'Zeitstempel'" in text
+    assert "2 pieces with holes left out (246 rows)" in text
+    with pytest.raises(DataError, match="each has a hole; the usual step is 660"):
+        read_logs(file, columns=COLUMNS, time="Zeitstempel", every="1000h")
+    with pytest.raises(InputError, match="gap, every: got '11min', '24h', expected one of them"):
+        read_logs(file, columns=COLUMNS, time="Zeitstempel", every="24h", gap="11min")
+    with pytest.raises(InputError, match="every: got 'daily'"):
+        read_logs(file, columns=COLUMNS, time="Zeitstempel", every="daily")
+
+
+@pytest.mark.parametrize("cell", ["Bad Input", "1.234,5", "7.5"])
+@pytest.mark.parametrize("stated", [None, ","])
+def test_the_one_bad_cell_is_named_and_not_the_good_ones(path, cell, stated):
+    lines = path.read_text("utf-8").splitlines()
+    parts = lines[18].split(";")
+    parts[1] = cell
+    lines[18] = ";".join(parts)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    words = f"is text such as '{cell}' in 1 of 92 rows.*17.*expected numbers with decimal commas"
+    with pytest.raises(DataError, match=words):
+        read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min", decimal=stated)

@@ -254,7 +254,7 @@ def _examined(
     """
     states = target.states if isinstance(target, TabularPolicy) else None
     log, diagnosis = examine(logged, Problem(settings.horizon, None, states))
-    diagnosis.raise_errors("logged")
+    diagnosis.raise_errors("logs")
     judged.append(diagnosis)
     return log.with_notes(diagnosis.warnings)
 
@@ -276,7 +276,7 @@ def _examined_batches(
         last = batch
     if last is not None:
         found = diagnosis_of(statistics.facts(), Problem(settings.horizon, None, states))
-        found.raise_errors("logged")
+        found.raise_errors("logs")
         judged.append(found)
         yield last.with_notes(found.warnings) if isinstance(last, Transitions) else last
 

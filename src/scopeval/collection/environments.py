@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Bools, Floats, Ints
+from scopeval.arrays import Bools, Floats, Ints, takes
 from scopeval.errors import InputError, PlantError
 from scopeval.logs.state_numbers import StateNumbers
 
@@ -42,7 +42,8 @@ __all__ = [
 #: Environments that are made of a name or a function, unless a number is given.
 SIDE_BY_SIDE = 8
 
-#: cost(obs, action, reward, next_obs, info) of one step, as plain numbers and Gymnasium gives them
+#: What a step's cost is computed by, of plain numbers and what Gymnasium gives.
+_SIGNATURE = "cost(obs, action, reward, next_obs, info)"
 StepCost = Callable[[Any, Any, float, Any, Mapping[str, Any]], float]
 
 _NO_COST = (
@@ -215,7 +216,10 @@ class StepReader:
             try:
                 reported = self._rule(obs, action, reward, following, info)
             except Exception as error:
-                raise EnvironmentFailure(f"the cost function raised {in_words(error)}") from error
+                raise EnvironmentFailure(
+                    f"the cost function raised {in_words(error)}"
+                    + ("" if takes(self._rule, 5, unknown=True) else f"; expected {_SIGNATURE}")
+                ) from error
         elif self._rule is None and sixth:
             reported = sixth[0]
         else:

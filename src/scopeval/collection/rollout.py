@@ -352,7 +352,7 @@ class Rollout:
         probs = check_probs(f"target at t={t}", offered.probs, axes=("row",))
         if probs.ndim != 2 or len(probs) != len(rows):
             raise InputError(
-                f"target: returned probabilities of shape {probs.shape} for {len(rows)} "
+                f"policy: returned probabilities of shape {probs.shape} for {len(rows)} "
                 f"observations, expected [{len(rows)}, number of actions]"
             )
         return Candidates(offered.actions, probs)

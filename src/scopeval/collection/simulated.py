@@ -45,7 +45,7 @@ def simulated_episodes(
     from scopeval.simulate import trajectories
 
     if isinstance(target, ContinuousPolicy):
-        raise InputError("target: has continuous actions, the TabularMDP finitely many")
+        raise InputError("policy: has continuous actions, the TabularMDP finitely many")
     T = mdp.horizon if horizon is None else check_whole("horizon", horizon, 1)
     if mdp.horizon < T:
         raise InputError(f"horizon: got {T}, expected at most the MDP's {mdp.horizon}")

@@ -324,7 +324,7 @@ def simulated_source(
         promise: what the cost of the behavior policy is compared with.
     """
     if isinstance(target, ContinuousPolicy):
-        raise InputError("target: has continuous actions, the TabularMDP finitely many")
+        raise InputError("policy: has continuous actions, the TabularMDP finitely many")
     if horizon is not None:
         if not 1 <= horizon <= mdp.horizon:
             raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")

@@ -1,7 +1,8 @@
-"""Episodes from a column of times: a pause longer than the gap begins a new one.
+"""Episodes from a column of times: a pause longer than the gap begins a new one, or every day.
 
 A historian stores a row every few minutes, without episodes and time steps. Rows that follow each
-other within the gap are one episode, whose steps are counted from 0.
+other within the gap are one episode, whose steps are counted from 0. What never pauses is cut into
+pieces of equal time.
 """
 
 from __future__ import annotations
@@ -30,32 +31,43 @@ _SECONDS = {
 
 @dataclass(frozen=True)
 class Clock:
-    """The column of times, and the longest pause within an episode.
+    """The column of times, and the longest pause within an episode, or the time of every episode.
 
     Attributes:
         column: its name.
         gap: in seconds; for a column of plain numbers, in their unit. None: episodes have a column
-            of their own.
-        stated: the gap as it was given.
+            of their own, or are cut.
+        every: likewise; None: nothing is cut.
+        stated: what was given.
     """
 
     column: str
     gap: float | None
+    every: float | None = None
     stated: str = ""
 
 
-def clock_of(time: str | None, gap: Gap | None) -> Clock | None:
-    """The arguments `time` and `gap` of `read_logs`, checked."""
+def clock_of(time: str | None, gap: Gap | None, every: Gap | None = None) -> Clock | None:
+    """The arguments `time`, `gap` and `every` of `read_logs`, checked."""
+    given = {"gap": gap, "every": every}
+    stated = {name: value for name, value in given.items() if value is not None}
     if time is None:
-        if gap is not None:
-            raise InputError(f"gap: got {gap!r} without time; expected the column of times too")
+        for name, value in stated.items():
+            raise InputError(
+                f"{name}: got {value!r} without time; expected the column of times too"
+            )
         return None
     if not isinstance(time, str):
         raise InputError(f"time: got {time!r}, expected the name of a column")
-    return Clock(time, None if gap is None else _seconds(gap), str(gap))
+    if len(stated) > 1:
+        raise InputError(f"gap, every: got {gap!r}, {every!r}, expected one of them")
+    seconds = {name: _seconds(name, value) for name, value in stated.items()}
+    return Clock(
+        time, seconds.get("gap"), seconds.get("every"), str(gap if every is None else every)
+    )
 
 
-def _seconds(gap: Gap) -> float:
+def _seconds(name: str, gap: Gap) -> float:
     if isinstance(gap, timedelta):
         amount = gap.total_seconds()
     elif isinstance(gap, str):
@@ -63,15 +75,15 @@ def _seconds(gap: Gap) -> float:
         unit = None if parts is None else _SECONDS.get(parts[2])
         if parts is None or unit is None:
             raise InputError(
-                f"gap: got {gap!r}, expected a time such as '11min', '90s', '2h' or '1d'"
+                f"{name}: got {gap!r}, expected a time such as '11min', '90s', '2h' or '1d'"
             )
         amount = float(parts[1].replace(",", ".")) * unit
     elif is_number(gap):
         amount = float(gap)
     else:
-        raise InputError(f"gap: got {gap!r}, expected a time such as '11min', or seconds")
+        raise InputError(f"{name}: got {gap!r}, expected a time such as '11min', or seconds")
     if not (np.isfinite(amount) and amount > 0):
-        raise InputError(f"gap: got {gap!r}, expected a time above 0")
+        raise InputError(f"{name}: got {gap!r}, expected a time above 0")
     return amount
 
 
@@ -106,7 +118,7 @@ def _flat(values: Any) -> NDArray[Any]:
 def episodes_by_time(
     clock: Clock, times: Floats, episode: Ints | None, source: str
 ) -> tuple[Ints, list[str]]:
-    """A number for the episode of each row, and notes.
+    """A number for the episode of each row, -1 for a row that belongs to none, and notes.
 
     Args:
         clock: its column and gap.
@@ -125,6 +137,8 @@ def episodes_by_time(
         "is not later than in the row before",
         "sort the rows by time, and remove rows that are there twice",
     )
+    if clock.every is not None:
+        return _cut(clock, clock.every, times, np.cumsum(new))
     if clock.gap is None:
         if episode is None:
             raise InputError(f"gap: needed with time={clock.column!r}; {_lengths(steps)}")
@@ -143,6 +157,34 @@ def episodes_by_time(
     return np.cumsum(new), notes
 
 
+def _cut(clock: Clock, every: float, times: Floats, part: Ints) -> tuple[Ints, list[str]]:
+    """Pieces of equal time, from midnight for dates; those with holes belong to no episode.
+
+    A piece is whole if none of its steps, nor what is missing at its two ends, is longer than 1.5
+    times the usual step.
+    """
+    begin = np.floor(times / every) * every
+    new = np.append(True, (np.diff(begin) != 0) | (np.diff(part) != 0))
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(times)) - 1
+    steps = np.diff(times)[~new[1:]]
+    most = 1.5 * float(np.median(steps)) if len(steps) else every
+    longest = np.maximum.reduceat(np.where(new, 0.0, np.diff(times, prepend=times[0])), first)
+    holes = (longest > most) | (times[first] - begin[first] > most)
+    holes |= begin[first] + every - times[last] > most
+    pieces = np.where(holes, -1, np.cumsum(~holes) - 1)
+    if holes.all():
+        raise DataError(
+            f"every: {clock.stated} by {clock.column!r} gives {len(first):,} pieces, and each has "
+            f"a hole; {_lengths(np.diff(times))}"
+        )
+    notes = [f"{int((~holes).sum()):,} episodes of {clock.stated} each by {clock.column!r}"]
+    if holes.any():
+        lost = int((last - first + 1)[holes].sum())
+        notes.append(f"{int(holes.sum()):,} pieces with holes left out ({lost:,} rows)")
+    return np.repeat(pieces, last - first + 1), notes
+
+
 def _spoken(clock: Clock) -> str:
     return "" if clock.gap is None else f", where a pause of more than {clock.stated} begins one"
 
@@ -154,5 +196,6 @@ def _lengths(steps: Floats) -> str:
     usual, longest = float(np.median(steps)), float(steps.max())
     return (
         f"the usual step is {usual:g} and the longest {longest:g} (seconds, or the column's unit); "
-        f"try gap={1.5 * usual:g}, which begins an episode at every longer pause"
+        f"try gap={1.5 * usual:g}, which begins an episode at every longer pause, or every='24h', "
+        "which cuts what never pauses"
     )

@@ -139,11 +139,19 @@ def _is_list(kind: Any) -> bool:
 
 
 def _refuse_text(array: Any, origin: Origin) -> None:
+    """Name the cells that are no numbers, with the decimal point that most cells have."""
     text = array.cast(pa.large_string())
-    bad = ~pc.match_substring_regex(text, _NUMBER).to_numpy(zero_copy_only=False)
+    points, commas = (
+        pc.match_substring_regex(text, pattern).to_numpy(zero_copy_only=False)
+        for pattern in (_NUMBER, _NUMBER.replace(r"\.", ","))
+    )
+    with_commas = commas.sum() > points.sum()
+    bad = ~(commas if with_commas else points)
+    advice = "expected numbers" + (" with decimal commas, as in most rows" if with_commas else "")
+    if with_commas and not bad.any():
+        bad, advice = ~points, "expected decimal points; of a CSV file pass decimal=','"
     if bad.any():
         example = text[int(np.argmax(bad))].as_py()[:40]
-        advice = "expected numbers"
         if example.startswith(_LZ4):
             advice += (
                 "; it is compressed, as RLlib does with observations: let RLlib write it with "

@@ -363,17 +363,17 @@ def repeats(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
 
 def numbering(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     """States and actions are numbered from 0 and belong to the target policy."""
-    for kind, zero, largest, size in (
-        ("state", facts.state_zero, facts.largest_state, problem.states),
-        ("action", facts.action_zero, facts.largest_action, problem.actions),
+    for kind, least, largest, size in (
+        ("state", facts.least_state, facts.largest_state, problem.states),
+        ("action", facts.least_action, facts.largest_action, problem.actions),
     ):
         hint = f"{kind} 0 never occurs: are {kind}s numbered from 1?"
-        if kind == "state" and not zero:  # a final state is not used, but shows the numbering
+        if kind == "state" and least == 1:  # a final state is not used, but shows the numbering
             largest = max(largest, facts.largest_final_state)
         if size is not None and largest >= size:
             text = f"the log holds {kind} {largest:,}, the target policy knows 0 to {size - 1:,}"
-            yield Finding(True, text if zero else f"{text}; {hint}", misfit=True)
-        elif not zero:
+            yield Finding(True, f"{text}; {hint}" if least == 1 else text, misfit=True)
+        elif least == 1 and largest + 1 != size:  # numbers from 1 would hold one more
             yield Finding(False, hint)
 
 

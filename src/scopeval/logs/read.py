@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from scopeval.arrays import Bools, Ints
+from scopeval.arrays import Bools, Ints, takes
 from scopeval.errors import DataError, InputError
 from scopeval.logs import values as column
 from scopeval.logs.clock import Clock, Gap, clock_of, episodes_by_time, times_of
@@ -381,7 +381,15 @@ def check_sizes(horizon: int | None, actions: int | None) -> None:
 def computed_cost(cost: CostFunction, fields: Fields) -> NDArray[np.float64]:
     """The costs by the user's function, checked."""
     origin = Origin("result of the cost function", error=DataError)
-    values = cost(*(fields[name] for name in ("obs", "action", "reward", "next_obs")))
+    try:
+        values = cost(*(fields[name] for name in ("obs", "action", "reward", "next_obs")))
+    except TypeError as error:
+        if not takes(cost, 4, unknown=True):
+            raise InputError(
+                f"cost: the function raised TypeError: {error}; expected "
+                "cost(obs, action, reward, next_obs), of all rows at once"
+            ) from error
+        raise
     costs = column.reals(values, origin)
     if len(costs) != len(fields["obs"]):
         origin.fail(f"has {len(costs):,} values for {len(fields['obs']):,} rows")
@@ -401,6 +409,7 @@ def read_logs(
     decimal: str | None = None,
     time: str | None = None,
     gap: Gap | None = None,
+    every: Gap | None = None,
     exogenous: Exogenous | None = None,
 ) -> Transitions:
     """Read a log of transitions into memory.
@@ -418,7 +427,8 @@ def read_logs(
     say what was done. Episode ids must be unique over the files of a folder.
 
     *Historians.* A table with a column of times and no episodes is cut at its pauses:
-    ``time="Timestamp", gap="11min"``.
+    ``time="Timestamp", gap="11min"``. One that never pauses is cut into pieces of equal time, from
+    midnight: ``time="Timestamp", every="24h"``; pieces with holes are left out.
 
     *Contradictions.* A log whose columns contradict each other is refused, and what is suspicious
     becomes a note (see "Logs" in the documentation). If every row is stored several times, each
@@ -442,6 +452,7 @@ def read_logs(
         time: name of a column of times. Steps and episodes are counted by it.
         gap: the longest pause within an episode: "11min", "90s", "2h", a timedelta, or seconds (for
             a column of plain numbers: in their unit).
+        every: the time of an episode, in place of `gap`, in the same form.
         exogenous: what no action changes, such as weather or demand: names of columns, of the
             observation or others (which an environment reports as ``info[name]``), or numbers of
             columns of the observation. `context` is then made of them where logs are given to
@@ -457,7 +468,7 @@ def read_logs(
         MissingExtraError: ``minari:`` without minari.
     """
     problem = Problem(horizon=horizon, actions=actions)
-    csv, clock = CsvFormat(separator, decimal), clock_of(time, gap)
+    csv, clock = CsvFormat(separator, decimal), clock_of(time, gap, every)
     reader = open_reader(source, columns, problem, cost, discrete, csv, clock, exogenous)
     batch, notes = read_whole(reader, clock)
     log, diagnosis = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
@@ -478,6 +489,7 @@ def read_whole(reader: FieldReader, clock: Clock | None = None) -> tuple[Batch, 
             clock, fields.pop("time"), fields.get("episode"), table.source
         )
         notes += clock_notes
+        borders = _without_holes(fields, borders)
     notes += rebuild(fields, borders, table.source)
     if cost is not None:
         notes += _without_last_rows(fields)
@@ -485,6 +497,16 @@ def read_whole(reader: FieldReader, clock: Clock | None = None) -> tuple[Batch, 
     batch = reader.batch_of(fields, table.source)
     batch.log.check(problem.horizon, problem.actions, source=table.source)
     return batch, notes
+
+
+def _without_holes(fields: Fields, borders: list[int]) -> list[int]:
+    """Leave out rows of no episode, in place; the borders among those that are left."""
+    kept = fields["episode"] >= 0
+    if kept.all():
+        return borders
+    for name in tuple(fields):
+        fields[name] = _sealed(fields[name][kept])
+    return [int(kept[:row].sum()) for row in borders if row < len(kept)]
 
 
 def logged_batches(

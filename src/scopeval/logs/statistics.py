@@ -154,8 +154,8 @@ class LogFacts:
         constant_reward: the reward of every row, if it is always the same.
         constant_cost: likewise.
         same_columns: whether reward and cost are equal in every row.
-        state_zero: whether state 0 occurs; True for vectors.
-        action_zero: whether action 0 occurs; True for vectors.
+        least_state: the least state number; 0 for vectors.
+        least_action: the least number of an action; 0 for vectors.
         largest_state: the largest state number that a row is in or leads to; -1 for vectors.
         largest_action: the largest action number; -1 for vectors.
         largest_final_state: the largest next_obs of a terminated row; -1 for vectors or none.
@@ -182,8 +182,8 @@ class LogFacts:
     constant_reward: float | None
     constant_cost: float | None
     same_columns: bool
-    state_zero: bool
-    action_zero: bool
+    least_state: int
+    least_action: int
     largest_state: int
     largest_final_state: int
     largest_action: int
@@ -539,8 +539,8 @@ class LogStatistics:
             constant_reward=reward[0] if reward[0] == reward[1] else None,
             constant_cost=cost[0] if cost[0] == cost[1] else None,
             same_columns=self._same_columns,
-            state_zero=vectors or any(low == 0 for low, _ in states),
-            action_zero=actions[0] == 0,
+            least_state=0 if vectors else int(min((low for low, _ in states), default=0)),
+            least_action=int(actions[0]),
             largest_state=int(max(alive, default=-1)),
             largest_final_state=int(self._ranges.get("final_obs", (0, -1))[1]),
             largest_action=int(actions[1]),

@@ -100,7 +100,10 @@ class Transitions:
             columns["signals"] = _signals(signals)
         Origin("t").refuse_where(columns["t"] < 0, "is negative", "count time from 0")
         Origin("cost").refuse_where(
-            columns["cost"] < 0, "is negative", "costs are amounts; shift them to be at least 0"
+            columns["cost"] < 0,
+            "is negative",
+            "costs are amounts, at least 0; a constant added to every step changes what a promise "
+            "relative to another cost means",
         )
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -377,10 +380,15 @@ def check_below(values: NDArray[Any], size: int | None, name: str, origin: Origi
         )
     beyond = values >= size
     if beyond.any():
+        hint = (
+            "; read_logs(time=..., every='24h') cuts what never pauses" if name == "horizon" else ""
+        )
+        if name != "horizon" and values.min() == 1:
+            hint = f"; 0 never occurs: are {name} numbered from 1?"
         origin.refuse_where(
             beyond,
             f"is {size} or more (largest {values.max()}), outside {name}={size},",
-            f"numbers run from 0 to {size - 1}: change {name} or remove these rows",
+            f"numbers run from 0 to {size - 1}: change {name} or remove these rows{hint}",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scopeval.arrays import Floats, Ints, check_probs, check_whole, is_number
+from scopeval.arrays import Floats, Ints, check_probs, check_whole, is_number, takes
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,11 +120,12 @@ class CallablePolicy:
     def __init__(self, function: Callable[[Observations, Time], ArrayLike]) -> None:
         if not callable(function):
             raise InputError(f"policy: {function!r} is not callable")
-        if not _takes(function, 2, unknown=True):
+        if not takes(function, 2, unknown=True):
             raise InputError(
                 f"policy: {self._name(function)} does not take (obs, t), expected a function of "
                 "observations [B] or [B, d] and the time step that returns probabilities [B, A]; "
-                "try lambda obs, t: f(obs)"
+                "try lambda obs, t: f(obs), or, where f takes one observation at a time, "
+                "lambda obs, t: [f(o) for o in obs]"
             )
         self._function = function
 
@@ -154,22 +154,6 @@ class CallablePolicy:
         return f"CallablePolicy({getattr(self._function, '__qualname__', self._function)!r})"
 
 
-def _takes(function: Callable[..., object], arguments: int, *, unknown: bool) -> bool:
-    """Whether it can be called with so many arguments; `unknown`: where its signature is not known.
-
-    That of some functions that are written in C is not.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return unknown
-    try:
-        signature.bind(*range(arguments))
-    except TypeError:
-        return False
-    return True
-
-
 class TorchPolicy:
     """A torch module that maps observations to logits [B, A].
 
@@ -193,11 +177,17 @@ class TorchPolicy:
         inputs = np.asarray(obs)
         kind = np.int64 if inputs.dtype.kind in "iu" else np.float32
         tensor = torch.from_numpy(np.array(inputs, kind))  # a copy: logs are read-only
+        more: tuple[torch.Tensor, ...] = ()
         if self.with_time:
-            times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
-            out: object = self.module(tensor, times)
-        else:
-            out = self.module(tensor)
+            more = (torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy()),)
+        try:
+            out: object = self.module(tensor, *more)
+        except RuntimeError as error:
+            raise InputError(
+                f"policy: the torch module cannot take observations of shape {inputs.shape} "
+                f"({str(error).splitlines()[0]:.200}); expected a module of observations as the "
+                "logs and the environment have them"
+            ) from error
         if not isinstance(out, torch.Tensor) or out.ndim != 2 or len(out) != len(inputs):
             raise InputError(
                 f"policy: the torch module returned {_described(out)} for {len(inputs)} "
@@ -287,7 +277,7 @@ def deterministic(
         raise InputError(
             f"function: got {type(function).__name__}, expected a function (obs, t) -> action"
         )
-    timed = _takes(function, 2, unknown=False)
+    timed = takes(function, 2, unknown=False)
 
     def probs(obs: Observations, t: Time) -> Floats:
         rows = np.asarray(obs)
