@@ -287,7 +287,7 @@ def test_actions_numbered_from_one(world):
     wrong = replace_columns(log, action=log.action + 1)
     with pytest.raises(DataError, match="are actions numbered from 1"):
         design(wrong, target, horizon=SIZE)
-    assert not any("numbered from 1" in note for note in design(log, target, horizon=SIZE).warnings)
+    assert "numbered from 1" not in design(log, target, horizon=SIZE).summary()
 
 
 def test_a_negative_cost(world):

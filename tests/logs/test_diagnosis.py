@@ -45,7 +45,7 @@ def test_a_log_is_looked_through_once(monkeypatch, tmp_path):
     monkeypatch.setattr(
         LogStatistics,
         "add",
-        lambda self, log, **more: looked.append(len(log)) or add(self, log, **more),
+        lambda self, log, *more, **named: looked.append(len(log)) or add(self, log, *more, **named),
     )
     columns = machine_log()
     log = read_logs(columns)
