@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 
 import pytest
 
 from scopeval import Stages, Stop, evaluate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
+from scopeval.evaluation import tracking
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.tracking import listener_of
 
@@ -103,3 +105,19 @@ def test_functions_of_every_kind_are_taken():
         assert listener_of(taken) is not None  # max has no signature
     evaluate(MDP, POLICY, episodes=100, progress=Called())
     assert seen[-1].done == 100
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("progress", [None, False])
+def test_a_terminal_shows_how_far_it_is(monkeypatch, terminal, progress):
+    shown = []
+
+    @contextmanager
+    def show(what):
+        yield lambda done, total, text: shown.append(text)
+
+    monkeypatch.setattr(tracking, "show_progress", show)
+    monkeypatch.setattr(tracking.LOGGER, "isEnabledFor", lambda _: False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    evaluate(MDP, POLICY, episodes=20, progress=progress)
+    assert bool(shown) == (terminal and progress is None)

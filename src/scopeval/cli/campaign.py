@@ -50,6 +50,7 @@ def create(
     decimal: options.Decimal = None,
     time: options.Time = None,
     gap: options.Gap = None,
+    every: options.Every = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -137,6 +138,7 @@ def create(
         logs = read_logs(
             data, columns=names, horizon=horizon, separator=separator, decimal=decimal, time=time,
             gap=gap,
+            every=every,
         )  # fmt: skip
     made = Campaign.create(
         where,

@@ -29,6 +29,7 @@ def check(
     decimal: options.Decimal = None,
     time: options.Time = None,
     gap: options.Gap = None,
+    every: options.Every = None,
 ) -> None:
     """Look for contradictions in a log and show what it holds.
 
@@ -48,7 +49,7 @@ def check(
     table = target if isinstance(target, TabularPolicy) else None
     statistics, counts, noise = LogStatistics(), LogCounts(), LogNoise()
     with progress_bar("reading the log"):
-        clock = clock_of(time, gap)
+        clock = clock_of(time, gap, every)
         reader = open_reader(
             log,
             columns_from(columns or []),

@@ -57,6 +57,7 @@ def design(
     decimal: options.Decimal = None,
     time: options.Time = None,
     gap: options.Gap = None,
+    every: options.Every = None,
     seed: options.LogSeed = 0,
 ) -> None:
     """Learn a behavior policy from logs, within a cost budget."""
@@ -75,6 +76,7 @@ def design(
         logged = read_logs(
             data, columns=names, horizon=horizon, separator=separator, decimal=decimal, time=time,
             gap=gap,
+            every=every,
         )  # fmt: skip
         behavior = learned(
             logged,

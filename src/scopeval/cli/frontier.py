@@ -50,6 +50,7 @@ def frontier(
     decimal: options.Decimal = None,
     time: options.Time = None,
     gap: options.Gap = None,
+    every: options.Every = None,
     seed: options.LogSeed = 0,
 ) -> None:
     """Learn from logs what precision costs, also below the target policy's own cost."""
@@ -73,7 +74,7 @@ def frontier(
     with progress_bar("reading the log") as progress:
         logged = read_logs(
             data, columns=columns_from(columns or []), horizon=horizon,
-            separator=separator, decimal=decimal, time=time, gap=gap,
+            separator=separator, decimal=decimal, time=time, gap=gap, every=every,
         )  # fmt: skip
         curve = learned(
             logged,

@@ -68,6 +68,10 @@ Gap = Annotated[
     str | None,
     typer.Option(help="Longest pause within an episode, such as 11min; with --time."),
 ]
+Every = Annotated[
+    str | None,
+    typer.Option(help="Time of an episode of a log that never pauses, such as 24h; with --time."),
+]
 Policies = Annotated[
     list[str],
     typer.Option(

@@ -100,7 +100,8 @@ def compare(
             other episodes confirm it. Policies that have little in common gain most. None: of the
             logs, where they say what is exogenous.
         seed: of the episodes; the same seed gives the same result.
-        progress: called after every batch with a `Running`; or a `Tracker`; True: show it.
+        progress: called after every batch with a `Running`; or a `Tracker`; True: show it; None:
+            on a terminal; False: never.
 
     Returns:
         A `Comparison`. Ctrl-C ends it with what was finished by then.

@@ -88,10 +88,11 @@ def evaluate(
             otherwise, have the law of their paths. `History.starts` is about where episodes start.
             Or a log that says what is exogenous (`read_logs`); `Stages(logs)` is asked by itself.
         seed: of the episodes; the same seed gives the same result.
-        progress: True shows how far it is: a bar on a terminal or in a notebook, lines elsewhere. A
-            function is called after every batch with a `Running`; of a `Tracker` ``log`` is called
-            with the number of episodes done and the numbers by name. An exception in it is a
-            warning, and does not end the evaluation; Ctrl-C does.
+        progress: True shows how far it is: a bar on a terminal or in a notebook, lines elsewhere;
+            None: on a terminal only; False: never. A function is called after every batch with a
+            `Running`; of a `Tracker` ``log`` is called with the number of episodes done and the
+            numbers by name. An exception in it is a warning, and does not end the evaluation;
+            Ctrl-C does.
 
     Returns:
         An `Evaluation`. Ctrl-C ends the evaluation with what was finished by then.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -115,10 +116,12 @@ def follow_batches(
     """Yield what to call after every batch; None: nobody wants to know.
 
     Args:
-        progress: a function or a tracker of the user's, or True: progress is shown.
+        progress: a function or a tracker of the user's, or True: progress is shown; None: on a
+            terminal it is.
     """
+    progress = sys.stderr.isatty() if progress is None else progress
     calls: list[Callable[[Running], None]] = []
-    if progress is not None and not isinstance(progress, bool):
+    if not isinstance(progress, bool):
         calls.append(listener_of(progress))
     with ExitStack() as open_now:
         if progress is True:
