@@ -65,7 +65,10 @@ def main(folder):
         episode = campaign.start(plant="store")
         store.temp = 4.0
         while not episode.over:
-            value, warm = store.run(episode.act([store.temp]))
+            level = episode.act([store.temp])
+            if level is None:  # an operator's stop: the store's own controller has control
+                break
+            value, warm = store.run(level)
             episode.observe(value, warm, [store.temp])
         episode.end()
     answer = campaign.result()

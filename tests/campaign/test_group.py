@@ -82,7 +82,7 @@ def test_a_step_that_another_process_has_recorded_is_that_of_the_group(campaign,
     if verb == "observe":
         mine.act(1)
     with Campaign.open(where, TARGET) as other:
-        theirs = other.resume_episode("a")
+        theirs = other.episode(mine.number)  # at hand, without taking the plant over
         action = theirs.act(1)
         if verb == "observe":
             theirs.observe(1.0, 2.0, 3)

@@ -179,3 +179,29 @@ def test_several_policies_are_compared(tmp_path, monkeypatch):
     assert "good" in run("campaign", "verify", "c.campaign", *both)
     said = run("campaign", "create", "d.campaign", "--policy", "a=old.npy", "--horizon", 3, code=2)
     assert "at least two" in " ".join(said.split())
+
+
+def test_policies_that_no_database_holds_are_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = "def today(obs, t):\n    return np.tile([0.5, 0.5], (len(obs), 1))\n"
+    text = (
+        "import numpy as np\n" + lines + lines.replace("today", "new").replace("0.5,", "0.4 + .1,")
+    )
+    (tmp_path / "pumps_of_a_tank.py").write_text(text)
+    both = ("--policy", "today=pumps_of_a_tank:today", "--policy", "new=pumps_of_a_tank:new")
+    run("campaign", "create", "c.campaign", *both, "--horizon", 2, "--episodes", 3)
+    import pumps_of_a_tank
+
+    policies = {"today": pumps_of_a_tank.today, "new": pumps_of_a_tank.new}
+    with Campaign.open("c.campaign", policies) as campaign:
+        for _ in range(3):
+            episode = campaign.start("tank")
+            while not episode.over:
+                episode.observe(float(episode.act([1.0])), 1.0, [1.0])
+            episode.end()
+    for verb in (("verify", "c.campaign"), ("report", "c.campaign", "--out", "r.html")):
+        said = " ".join(run("campaign", *verb, code=2).split())
+        assert "without today, new" in said
+        assert "--policy today=... --policy new=..." in said
+        run("campaign", *verb, *both)

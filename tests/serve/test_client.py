@@ -101,7 +101,7 @@ def test_an_episode_is_resumed_where_it_was(served, plant):
     episode = plant.start("a")
     action = episode.act(2)
     with connect(served.url, served.tokens["plant"]) as again:
-        resumed = again.start("a", resume=True)
+        resumed = again.start("a", resume=True, take_over=True)
         assert resumed.number == episode.number
         assert resumed.decided.action == action
         assert int(resumed.decided.obs) == 2

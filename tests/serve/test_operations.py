@@ -164,7 +164,20 @@ def test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes(create
         with pytest.raises(CampaignError, match="another controller runs 'a'") as refused:
             second.start("a")
         assert refused.value.code == "plant_busy"
-        assert second.start("a", resume=True).number == episode.number
+        with pytest.raises(CampaignError, match="two programs would drive one plant") as refused:
+            second.start("a", resume=True)
+        assert refused.value.code == "plant_busy"
+        going_on = second.start("a", resume=True, take_over=True)
+        assert (going_on.number, going_on.decided is None) == (episode.number, False)
+        for call in (
+            lambda: episode.act(1, step=0),
+            lambda: episode.observe(0.0, 1.0, 2),
+            lambda: episode.lose("it is mine"),
+        ):
+            with pytest.raises(CampaignError, match="another program took over 'a' at") as refused:
+                call()
+            assert refused.value.code == "taken_over"
+        going_on.observe(0.0, 1.0, 2)
         assert second.start("a", take_over=True).number != episode.number
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sqlalchemy.exc import DBAPIError
 
 from scopeval._files import versions
 from scopeval.behavior.policy import BehaviorPolicy
@@ -70,7 +71,7 @@ from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History, history_of
-from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.errors import CampaignError, DataError, InputError, ScopevalError
 from scopeval.estimation.moments import confidence
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import Evaluation, no_interval
@@ -211,8 +212,9 @@ class Campaign:
                 a baseline that one acts. Such episodes are no evidence about the target; `go_live`
                 ends this.
             silent_after: seconds without a sign of life after which a plant is silent.
-            lease: seconds after the last sign of life of a plant's controller in which another one
-                cannot start an episode there, which would lose the running one. 0: it can.
+            lease: seconds after the last sign of life of a plant's program in which another one
+                can neither resume nor lose its running episode, unless the program is gone; later
+                it can, and the calls of the first one are refused. 0: both can.
             refit: run in stages, as `evaluate` does: design the behavior policy anew as episodes
                 finish, from the logs and all of them; the settings are those of `evaluate`. The
                 design is computed in a process of its own, and used by episodes that start
@@ -253,6 +255,10 @@ class Campaign:
         )
         shares: tuple[float, ...] = ()
         if several:
+            assert policies.several is not None
+            if logs is not None:
+                policies.several.check_logs(logs)
+                policies.several.check_answers_in(logs)
             policies, shares = with_shares(
                 policies, run, ramp, asked, logs, horizon=horizon, gamma=gamma or 1.0
             )
@@ -354,7 +360,8 @@ class Campaign:
             plant: its name.
             resume: go on with the plant's open episode, where there is one.
             request: an idempotency key: a repeated call with the same key returns the same episode.
-            take_over: start although another controller was active on the plant lately.
+            take_over: start, or resume, although another program was active on the plant lately.
+                Whoever has started or resumed last runs it; the calls of the one before are refused.
 
         Raises:
             CampaignError: the campaign is paused, stopped, or has reached its plan; or another
@@ -368,9 +375,10 @@ class Campaign:
         Where `episode.decided` is not None, a decision awaits its outcome: call `observe`.
 
         Raises:
-            CampaignError: there is none.
+            CampaignError: there is none, or another program runs the plant.
         """
-        return self.backend.resume_episode(plant)
+        episode = self.backend.resume_episode(plant)
+        return episode if episode.over else self.start(plant, resume=True)
 
     def episode(self, number: int) -> Episode:
         """An episode by number, as the journal has it.
@@ -756,9 +764,12 @@ class LocalBackend(Recorder):
         if not self.terms.policies:
             raise InputError("look: the campaign has one policy; expected one over several")
         if self.policies is None:
+            names = self.terms.policies
+            given = " ".join(f"--policy {name}=..." for name in names)
             raise InputError(
-                "policies: the campaign was opened without them, only to look, and its database "
-                "cannot hold them; expected Campaign.open(where, {name: policy, ...})"
+                f"policies: the campaign was opened without {', '.join(names)}, only to look, and "
+                "its database cannot hold them; expected Campaign.open(where, {name: policy, "
+                f"...}}), from the shell {given}"
             )
         return self.policies
 
@@ -807,6 +818,8 @@ class LocalBackend(Recorder):
 
     def verify(self, head: str | None) -> Verification:
         """An audit."""
+        if self.terms.policies:
+            self._several()  # they draw the decisions again
         with self.store.read() as connection:
             return verify_campaign(connection, self.terms, self.new_deciding(), head)
 
@@ -862,6 +875,8 @@ class LocalBackend(Recorder):
     def close(self) -> None:
         """Close the connections, with all that is committed in the one file."""
         self.refitting.leave()
+        with contextlib.suppress(ScopevalError, DBAPIError):  # else its lease ends by itself
+            self.release()
         if self.policies is not None:
             self.closed = True  # a look that takes longer is made again by whoever comes next
             self.look_thread.wait(LAST_WAIT)

@@ -207,6 +207,7 @@ class Episode:
         sums: of the guarded readings so far.
         running: of several policies the running weight of each, likewise.
         who: whose calls these are, for the journal; None: a program of this machine.
+        holder: word of the program that has started or resumed it; None: of none, to look at it.
     """
 
     backend: Backend = field(repr=False)
@@ -231,6 +232,7 @@ class Episode:
     sums: dict[str, float] = field(default_factory=dict)
     running: EpisodeState | None = field(default=None, compare=False)
     who: str | None = field(default=None, compare=False)
+    holder: str | None = field(default=None, compare=False)
 
     @property
     def complete(self) -> bool:

@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import Backend, Decided, Episode, Observed
+from scopeval.campaign.holder import Holder
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import (
     Deciding,
@@ -45,12 +47,15 @@ from scopeval.campaign.store import (
     EVENTS,
     PLANTS,
     START,
+    STEPS,
     Event,
     Store,
+    decode,
     encode,
     reading_row,
 )
 from scopeval.campaign.terms import Terms, check_name, command_of
+from scopeval.campaign.transfer import kept_logs
 from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import CounterStreams, Target
 from scopeval.collection.episode_log import check_reading
@@ -64,6 +69,8 @@ __all__ = ["Recorder"]
 
 #: Longest reason that is kept.
 LONGEST_REASON = 2000
+#: Longest reading that is told with it.
+LONGEST_READING = 200
 
 _number_by_request = sa.select(EPISODES.c.number).where(
     EPISODES.c.request == sa.bindparam("by_request")
@@ -73,6 +80,7 @@ _set_seen = (
     .where(PLANTS.c.name == sa.bindparam("of_plant"))
     .values(seen=sa.bindparam("seen"))
 )
+_holder = sa.select(PLANTS.c.holder).where(PLANTS.c.name == sa.bindparam("of_plant"))
 
 
 class Recorder(Backend):
@@ -104,7 +112,7 @@ class Recorder(Backend):
         self.looking, self.closed = threading.Lock(), False  # one look at a time
         self.analyst: Analyst | None = None
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
-        self.holder = secrets.token_hex(8)  # this controller, for the leases of plants
+        self.holder = secrets.token_hex(8)  # this program, for the leases of plants
         self._deciding = self.new_deciding()
         self._state: CampaignState | None = None
         self._happened = 0  # times that events were written
@@ -216,16 +224,22 @@ class Recorder(Backend):
                 if episode.over and episode.state == "open":
                     episode.end()
                 elif resume:
+                    if not take_over:
+                        self._check_lease(name, holder, resume=True)
                     with self.store.transaction() as connection:
                         self._seen(connection, name, holder)
+                    episode = self.episode(number)  # what the program before has done until then
+                    episode.who, episode.holder = who, holder
                     return episode
                 elif episode.state == "open":
                     self._check_starting()  # else it would be lost for nothing
                     if not take_over:
-                        self._check_lease(name, holder)
+                        self._check_lease(name, holder, resume=False)
                     episode.lose("the next one was started before it had ended")
             with self.undoing():
-                return self._begin(name, request, holder, who)
+                episode = self._begin(name, request, holder, who)
+            episode.holder = holder
+            return episode
 
     def _begin(self, plant: str, request: str | None, holder: str, who: str | None) -> Episode:
         """Begin an episode with the next number."""
@@ -274,12 +288,16 @@ class Recorder(Backend):
         with self.store.read() as connection:
             self.state(connection).check_starting()
 
-    def _check_lease(self, plant: str, holder: str) -> None:
-        """See that no other controller runs the plant."""
+    def _check_lease(self, plant: str, holder: str, *, resume: bool) -> None:
+        """See that no other program runs the plant.
+
+        One that is gone does not; and a process may resume what it has begun itself.
+        """
+        if not self.terms.lease:
+            return
         with self.store.read() as connection:
-            chosen = sa.select(PLANTS.c.holder).where(PLANTS.c.name == plant)
-            other = connection.execute(chosen).scalar()
-            if other is None or other == holder or not self.terms.lease:
+            other = Holder.of_text(connection.execute(_holder, {"of_plant": plant}).scalar())
+            if other is None or other.word == holder or other.gone or (resume and other.here_too):
                 return
             waited = next(
                 self.clock() - one.seen
@@ -289,11 +307,31 @@ class Recorder(Backend):
         if plant in self._heard:
             waited = min(waited, self._elapsed() - self._heard[plant])
         if waited < self.terms.lease:
+            expected = (
+                "two programs would drive one plant. Stop one of them; expected"
+                if resume
+                else "its episode would be lost. Expected resume=True to go on with it,"
+            )
+            cost = "go on in its place" if resume else "lose it"
             raise CampaignError(
-                f"start: another controller runs {plant!r} and was active {waited:.1f} s ago; its "
-                "episode would be lost. Expected resume=True to go on with it, take_over=True to "
-                f"lose it, or a start after {self.terms.lease:g} s of silence",
+                f"start: another controller runs {plant!r} and was active {waited:.1f} s ago; "
+                f"{expected} take_over=True to {cost}, or a start after {self.terms.lease:g} s of "
+                "silence",
                 "plant_busy",
+            )
+
+    def _check_holder(self, connection: sa.Connection, episode: Episode, verb: str) -> None:
+        """See that no other program has resumed the episode, or begun the next one, since then."""
+        if episode.holder is None or not self.terms.lease:
+            return
+        text = connection.execute(_holder, {"of_plant": episode.plant}).scalar()
+        now = Holder.of_text(text)
+        if now is not None and now.word != episode.holder:
+            self.refresh(episode)
+            raise CampaignError(
+                f"{verb}: another program took over {episode.plant!r}{now.at}; nothing was "
+                "recorded. Stop one of the two: the one that has started or resumed last runs it",
+                "taken_over",
             )
 
     def open_on(self, plant: str) -> int | None:
@@ -356,14 +394,19 @@ class Recorder(Backend):
     def act(self, episode: Episode, t: int, obs: Any, incumbent: Any) -> Decided | None:
         """The decision of a step; it is on disk when this returns."""
         with self.lock:
+            if self.shape is None:
+                self._learn_shape()
             obs = check_reading("obs", obs, t, self.shape)
             self._heard[episode.plant] = self._elapsed()
             if t < episode.step or episode.decided is not None:
+                with self.store.read() as connection:
+                    self._check_holder(connection, episode, "act")
                 return self._repeated(episode, obs, t)
             decided = None
             try:
                 with self.undoing(), self.store.transaction() as connection:
                     state = self.state(connection)
+                    self._check_holder(connection, episode, "act")
                     self._check_open(state, episode, "act")
                     if not state.stopped:
                         chosen = self._deciding.choose(state, episode, obs, incumbent)
@@ -371,7 +414,7 @@ class Recorder(Backend):
                         decided = Decided(obs, choice.action, choice.chooser)
                         if chosen.failure is not None:
                             self._fall_back(connection, episode, chosen.failure)
-                        self._tell_failures(connection, state, episode, chosen.failed)
+                        self._tell_failures(connection, state, episode, obs, chosen.failed)
                         now = self.clock()
                         write_decision(
                             connection, episode, decided, choice, chosen.would, now, chosen.each
@@ -392,6 +435,16 @@ class Recorder(Backend):
             episode.take_decision(decided)
             return decided
 
+    def _learn_shape(self) -> None:
+        """What an observation looks like: as in the steps before, or else in the logs."""
+        with self.store.read() as connection:
+            some = connection.execute(sa.select(STEPS.c.obs).limit(1)).scalar()
+            if some is not None:
+                with reading_row(self.store.name, "steps", "obs"):
+                    self.shape = decode(some).shape
+            elif (logs := kept_logs(connection)) is not None:
+                self.shape = logs.obs.shape[1:]
+
     def _fall_back(self, connection: sa.Connection, episode: Episode, why: str) -> None:
         """Let the baseline take the rest of an episode."""
         self.store.order(connection)
@@ -404,15 +457,18 @@ class Recorder(Backend):
         connection: sa.Connection,
         state: CampaignState,
         episode: Episode,
+        obs: Any,
         failed: Mapping[int, str],
     ) -> None:
         """Of several policies, tell those that gave no answer: they take no part any more."""
         news, names = [], (*self.terms.policies, "the design")
+        at = encode(obs)[:LONGEST_READING]
         for k in sorted(failed.keys() - state.failed.keys()):
-            data = {"policy": k, "step": episode.step, "reason": failed[k][:LONGEST_REASON]}
+            data = {"policy": k, "step": episode.step, "obs": at}
+            data["reason"] = failed[k][:LONGEST_REASON]
             text = (
                 f"{names[k]} {failed[k]} in episode {episode.number}, step "
-                f"{episode.step}: it takes no part any more"
+                f"{episode.step}, at {at}: it takes no part any more"
             )
             news.append(Event("policy failed", text, episode.plant, episode.number, data=data))
         if news:
@@ -445,12 +501,15 @@ class Recorder(Backend):
             check_reading("next_obs", outcome.next_obs, t, self.shape)
             self._heard[episode.plant] = self._elapsed()
             if t < episode.step:
+                with self.store.read() as connection:
+                    self._check_holder(connection, episode, "observe")
                 check_same(self._step(episode.number, t), episode.number, outcome, t)
                 return
             if not outcome.terminated and t + 1 < self.terms.horizon:
                 check_state(self.target, outcome.next_obs, t)
             with self.undoing(), self.store.transaction() as connection:
                 state = self.state(connection)
+                self._check_holder(connection, episode, "observe")
                 self._check_open(state, episode, "observe")
                 written = write_outcome(connection, episode, outcome, t, self.clock())
                 if written:
@@ -528,6 +587,7 @@ class Recorder(Backend):
         cut: bool = False,
     ) -> None:
         with self.undoing(), self.store.transaction() as connection:
+            self._check_holder(connection, episode, "end" if state == "finished" else "lose")
             self._close_in(connection, episode, state, reason, cut=cut)
         episode.state = state
         now = self._state
@@ -622,7 +682,21 @@ class Recorder(Backend):
             connection.execute(PLANTS.insert().values(name=plant, seen=moment))
         if holder is not None and self.terms.lease:
             chosen = PLANTS.update().where(PLANTS.c.name == plant)
-            connection.execute(chosen.values(holder=holder))
+            here = holder == self.holder  # else a program behind a service, which says its word
+            now = Holder.here(holder, moment) if here else Holder(holder, moment)
+            connection.execute(chosen.values(holder=now.to_text()))
+
+    def release(self) -> None:
+        """Let go of all plants, so that the next program need not wait."""
+        if not self.terms.lease or self._state is None:
+            return
+        with self.lock, self.store.transaction() as connection:
+            rows = connection.execute(sa.select(PLANTS.c.name, PLANTS.c.holder)).all()
+            for name, text in rows:
+                now = Holder.of_text(text)
+                if now is not None and now.word == self.holder:
+                    chosen = PLANTS.update().where(PLANTS.c.name == name)
+                    connection.execute(chosen.values(holder=replace(now, released=True).to_text()))
 
     def tell_silence(self) -> list[str]:
         """Write an event for plants that have fallen silent, one for every silence."""

@@ -29,6 +29,7 @@ from scopeval.campaign.steps import (
 from scopeval.campaign.store import DESIGNS, EPISODES, STEPS, Event, decode, reading_row
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import kept_history, kept_logs
+from scopeval.campaign.view import cut_short, short_episodes
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.signal_paths import WithPaths
 from scopeval.comparison.compare import comparison_of
@@ -96,6 +97,7 @@ def batch_of(
         controlled=any(one["controlled"] for one in numbers),
         fallbacks=sum(one["fallbacks"].get("failed", 0) for one in numbers),
         guarded=sum(one["guarded"] for one in numbers),
+        handed_over=sum(one["guarded"] > 0 for one in numbers),
         steps=sum(one["length"] for one in numbers),
         lost=tuple(lost),
     )
@@ -113,7 +115,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     numbers, lost = read_numbers(connection), read_lost(connection)
     if not numbers:
         why = f"; the first was lost: {lost[0].reason}" if lost else ""
-        raise InputError(f"result: no episode is finished, expected at least one{why}")
+        raise InputError(f"result: {_nothing_yet(state)}{why}")
     terms, cap = state.terms, cap_of(connection)
     history, episodes, note = kept_history(connection), None, None
     if history is not None:
@@ -136,7 +138,8 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         costs=any(one["spent"] for one in numbers),
         guard=None if on_policy else _guard(state),
         behavior=dict(counts) if counts["asked"] else {},
-        notes=() if note is None else (note,),
+        notes=(*_too_short(connection, state), *(() if note is None else (note,))),
+        baseline=terms.baseline,
     )
     if terms.refit is not None:
         return _staged(state, terms.refit, numbers, lost, run, control, episodes, cap)
@@ -150,6 +153,34 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     )
     totals.add(_adjusted(batch_of(numbers, lost, cap), control, episodes))
     return totals.result(run)
+
+
+def _nothing_yet(state: CampaignState) -> str:
+    """Why there is no result, in words."""
+    text = "no episode is finished, expected at least one"
+    if not state.shadowed:
+        return text
+    return (
+        f"{text} that the campaign has run itself: the {state.shadowed:,} finished ones were run "
+        f"by what runs today, which says nothing about another policy "
+        f"({state.unconfirmed or 'shadow'}); try go_live()"
+    )
+
+
+def _too_short(connection: sa.Connection, state: CampaignState) -> tuple[str, ...]:
+    """That episodes have ended too early, in words; (): none has."""
+    short = short_episodes(connection, state.terms.horizon)
+    return (cut_short(short, state.finished),) if short else ()
+
+
+def _rescued(state: CampaignState) -> tuple[str, ...]:
+    """That the baseline has taken over in episodes of several policies, in words; (): in none."""
+    if not state.rescued:
+        return ()
+    return (
+        f"the baseline took the rest of {state.rescued:,} of {state.finished:,} episodes "
+        f"({len(state.alarms):,} alarms): the values of the other policies include its rescue",
+    )
 
 
 def _adjusted(batch: Batch, control: ContextControl | None, episodes: Episodes | None) -> Batch:
@@ -340,7 +371,7 @@ class _Seen:
     episodes: MixtureEpisodes
     logs: Transitions | None
     context: JointContext | None = None
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def _read(recorder: Recorder, *, due: bool = False) -> _Seen | None:
@@ -355,19 +386,28 @@ def _read(recorder: Recorder, *, due: bool = False) -> _Seen | None:
                 return None
             state = state.copy()
         episodes, history = read_mixture(connection, state), kept_history(connection)
-        seen = _Seen(state, episodes, kept_logs(connection))
-        if history is None or not len(episodes):
-            return seen
-        note = unusable(history, episodes)
-        joint = joint_context(history, recorder.terms.stop.episodes or 1000)
-        return replace(seen, context=None if note else joint, note=note)
+        logs, notes = kept_logs(connection), []
+        if logs is not None and len(episodes) and logs.obs.shape[1:] != episodes.obs.shape[2:]:
+            notes.append(
+                f"the logs are not used: their observations have the shape {logs.obs.shape[1:]}, "
+                f"those of the episodes {episodes.obs.shape[2:]}"
+            )
+            logs = None
+        joint = None
+        if history is not None and len(episodes):
+            note = unusable(history, episodes)
+            notes += [note] if note else []
+            joint = joint_context(history, recorder.terms.stop.episodes or 1000)
+            joint = None if note else joint
+        notes += _too_short(connection, state)
+        return _Seen(state, episodes, logs, joint, tuple(notes))
 
 
 def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen) -> Outcome:
     """Values and intervals of what was recorded."""
     terms, state, episodes = recorder.terms, seen.state, seen.episodes
     if not len(episodes):
-        raise InputError("result: no episode is finished, expected at least one")
+        raise InputError(f"result: {_nothing_yet(state)}")
     settings = _settings(terms, policies, seen)
     if recorder.analyst is None:  # what is learned from logs alone is learned once
         policies.begun()
@@ -404,7 +444,8 @@ def _comparison(
     settings, fair = _settings(terms, policies, seen), np.array(terms.shares)
     costs = settings.costs(terms.watched, float(fair[policies.baseline]), terms.horizon)
     ran = f"a campaign by a mixture of episodes ({policies.in_words(fair)})"
-    return comparison_of(outcome, settings, ran, costs, () if seen.note is None else (seen.note,))
+    cautions = _rescued(seen.state)
+    return comparison_of(outcome, settings, ran, costs, (*seen.notes, *cautions), cautions)
 
 
 def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:

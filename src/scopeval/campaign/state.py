@@ -73,6 +73,7 @@ class EpisodeLine:
         excess: cost above what was promised, without importance weighting of its own cost.
         spent: cost; None: it has not ended.
         returned: what an episode of today's controller has earned; None: of others.
+        rescued: the baseline has decided its rest, after a limit, a failure or a hand-over.
         shares: of several policies in it; (): there is one.
     """
 
@@ -89,6 +90,7 @@ class EpisodeLine:
     excess: float | None = None
     spent: float | None = None
     returned: float | None = None
+    rescued: bool = False
     shares: tuple[float, ...] = ()
 
 
@@ -382,6 +384,11 @@ class CampaignState:
         return None
 
     @property
+    def rescued(self) -> int:
+        """Episodes that are evidence, and whose rest the baseline has decided."""
+        return sum(line.rescued and line.state == "finished" for line in self.lines.values())
+
+    @property
     def interval(self) -> Interval:
         """Of the value: anytime-valid, until a fixed number of episodes is over."""
         return self._value.interval("sequence" if self.anytime else self.terms.interval)
@@ -413,7 +420,11 @@ class CampaignState:
         if self.terms.reference in self.failed:
             return "stopped because the baseline failed: there is nothing to compare with"
         if sum(self.active[: len(self.terms.policies)]) < 2:
-            return "stopped because only one policy is left"
+            names = (*self.terms.policies, "the design")
+            failed = "; ".join(
+                f"{names[k]} failed: {why}" for k, why in sorted(self.failed.items())
+            )
+            return "stopped because only one policy is left" + (f": {failed}" if failed else "")
         if look is not None and stop.decided and look.best:
             return "stopped when it was decided"
         if look is not None and stop.decided and look.alike:
@@ -499,7 +510,10 @@ class CampaignState:
     def _learned(self, event: Event) -> None:
         """What decides which of several policies have a share from now on."""
         if event.kind == "policy failed":
-            self.failed.setdefault(int(event.data["policy"]), str(event.data["reason"]))
+            where = f"episode {event.episode}, step {event.data.get('step', '?')}"
+            if "obs" in event.data:  # older journals do not say it
+                where += f", at {event.data['obs']}"
+            self.failed.setdefault(int(event.data["policy"]), f"{event.data['reason']} ({where})")
             return
         self._outdated = False
         look = LookLine.of(event.data, self.terms.policies)
@@ -617,6 +631,8 @@ class CampaignState:
             line.returned = numbers.get("earned")
         elif event.kind == "ended":
             line.value, line.weight = float(numbers["value"]), float(numbers["weight"])
+            fallback = self.terms.baseline or bool(self.terms.policies)
+            line.rescued = fallback and bool(numbers["guarded"])
             if not numbers["by_target"]:
                 allowed = self.terms.promise.at_most * float(numbers["weighted_cost"])
                 line.excess = float(numbers["cost"]) - allowed

@@ -46,9 +46,11 @@ __all__ = [
     "campaign_section",
     "card_of",
     "columns_of",
+    "cut_short",
     "moment",
     "plants_of",
     "reading",
+    "short_episodes",
     "status_of",
     "sureness",
     "trace_of",
@@ -127,7 +129,7 @@ class CampaignStatus:
     Attributes:
         state: "running", "paused", "handed over" or "stopped".
         reason: why, where it is not running.
-        done: why the plan starts no more episodes; None: it does.
+        done: why no more episodes are started for good, by the plan or a stop; None: they are.
         started, finished, lost, open: numbers of episodes.
         shadowed: finished episodes that what runs today has decided; and
         live: whether new ones are run by the campaign.
@@ -150,6 +152,8 @@ class CampaignStatus:
         looked: so many finished episodes.
         safety: verdict and sentence of the certificate likewise; (): there is none.
         runs: what new episodes run and why, in words; "": an older service does not say it.
+        rescued: finished episodes whose rest the baseline has decided.
+        short: finished episodes of fewer steps than the horizon that did not terminate.
     """
 
     state: str
@@ -179,6 +183,8 @@ class CampaignStatus:
     looked: int = 0
     safety: tuple[str, ...] = ()
     runs: str = ""
+    rescued: int = 0
+    short: int = 0
 
     @property
     def word(self) -> str:
@@ -191,7 +197,7 @@ class CampaignStatus:
         """Why it is in this state, and what runs: the first line of everything that is shown."""
         over = self.word in ("complete", "stopped")
         said = (self.reason, self.done, "" if over else self.runs)
-        return "; ".join(text for text in said if text)
+        return "; ".join(dict.fromkeys(text for text in said if text))
 
     @property
     def headline(self) -> str:
@@ -256,6 +262,13 @@ class CampaignStatus:
             f"{today}; {self.spent:.4g} spent"
         )
         lines += [self.value] if self.value else []
+        alarms = sum(guard.alarms for guard in self.guards)
+        if alarms or self.rescued:
+            lines.append(
+                f"{_many(alarms, 'alarm')}, {_many(self.rescued, 'episode')} handed over to the "
+                "baseline on the way"
+            )
+        lines += [cut_short(self.short, self.finished)] if self.short else []
         for policy in self.policies:
             about = f", {policy.between}" if policy.between else ""
             why = f"; {policy.reason}" if policy.reason else ""
@@ -265,6 +278,31 @@ class CampaignStatus:
             silent = ", silent" if plant.silent else ""
             lines.append(f"{plant.name}: {plant.doing}{silent}, {plant.finished} finished")
         return "\n".join(lines)
+
+
+def _many(count: int, word: str) -> str:
+    """So many of something."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def cut_short(short: int, finished: int) -> str:
+    """That episodes have ended too early, in words."""
+    return (
+        f"{short:,} of {_many(finished, 'finished episode')} ended before the horizon without "
+        "termination: their values are of fewer steps; expected all steps of the horizon, or "
+        "observe(..., terminated=True) at the last one"
+    )
+
+
+def short_episodes(connection: sa.Connection, horizon: int) -> int:
+    """Finished episodes of fewer steps than the horizon that did not terminate."""
+    chosen = sa.select(sa.func.count()).where(
+        EPISODES.c.state == "finished",
+        EPISODES.c.shadow.is_(False),
+        EPISODES.c.terminated.is_(False),
+        EPISODES.c.length < horizon,
+    )
+    return int(connection.execute(chosen).scalar() or 0)
 
 
 @dataclass(frozen=True)
@@ -355,7 +393,7 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
     return CampaignStatus(
         state=state.word,
         reason=state.reason,
-        done=state.done(),
+        done=state.reason if state.stopped else state.done(),
         started=state.started,
         finished=state.finished,
         lost=state.lost,
@@ -380,6 +418,8 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
         looked=state.looks[-1].episodes if state.looks else 0,
         safety=(state.looks[-1].safety or ()) if state.looks else (),
         runs=runs_of(connection, state),
+        rescued=state.rescued,
+        short=short_episodes(connection, state.terms.horizon),
     )
 
 

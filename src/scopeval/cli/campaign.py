@@ -31,6 +31,14 @@ Where = Annotated[
     ),
 ]
 New = Annotated[str, typer.Argument(help="A SQLite file, or postgresql://user@host/name.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help="The policy, as of create, or of several each, name=...; where the database cannot "
+        "hold them.",
+    ),
+]
 Reason = Annotated[str, typer.Option(help="Why, for the journal.")]
 
 
@@ -197,9 +205,12 @@ def status(
 def report(
     where: Where,
     out_file: Annotated[Path, typer.Option("--out", help="File for the page.")],
+    policy: Policies = None,
 ) -> None:
     """Print the result and write it as one HTML page."""
-    with _opened(where) as found:
+    from scopeval.cli.sources import policies_from
+
+    with _opened(where, policies_from(policy) if policy else None) as found:
         print_line(out(), found.result().summary())
         print_line(out(), f"Report: {found.report(out_file)}")
 
@@ -207,10 +218,7 @@ def report(
 @campaign.command("verify")
 def verify(
     where: Where,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="The target policy, for a database, as of create."),
-    ] = None,
+    policy: Policies = None,
     head: Annotated[
         str | None,
         typer.Option(help="number:hash of an event, from a report, a webhook or an audit before."),

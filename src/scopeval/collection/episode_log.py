@@ -88,9 +88,10 @@ def check_reading(name: str, value: Any, t: int, like: tuple[int, ...] | None) -
             "recorded, try again with a good reading, or lose() the episode"
         )
     if like is not None and array.shape != like:
+        row = f" (a row of numbers is a list, such as [{value!r:.20}])" if not array.ndim else ""
         raise InputError(
-            f"{name}: got shape {array.shape} at t={t}, expected {like} as before; nothing was "
-            "recorded"
+            f"{name}: got shape {array.shape} at t={t}, expected {like} as before, or as in the "
+            f"logs{row}; nothing was recorded"
         )
     return array
 

@@ -191,6 +191,26 @@ class PolicySet:
                 f"{most}{A - 1}, as the policies have; try logs=None if they are of another world"
             )
 
+    def check_answers_in(self, logs: Transitions) -> None:
+        """See that every policy has an answer at all observations of logs.
+
+        Raises:
+            InputError: one of them has none.
+        """
+        for t in np.unique(logs.t).tolist() if not self.continuous else ():
+            obs = logs.obs[logs.t == t]
+            for k, name in enumerate(self.names):
+                try:
+                    usable, reason = self._ask(k, obs, int(t))[1:]
+                except InputError as error:
+                    raise InputError(f"{error}, at observations of the logs") from error
+                if not usable.all():
+                    raise InputError(
+                        f"policies[{name!r}]: {reason} at t={t}, at the observation "
+                        f"{obs[np.argmin(usable)].tolist()!r:.200} of the logs; a policy without an "
+                        "answer takes no part in a campaign any more: mend it before it begins"
+                    )
+
     def with_design(self, design: Policy) -> PolicySet:
         """The same policies and one more that runs beside them; nothing is asked about it."""
         several = copy(self)
@@ -312,8 +332,13 @@ class PolicySet:
         except Exception as error:
             probs, usable, reason = self._one_by_one(policy, obs, t)
             if not self._answered[k] and not usable.any():
+                number = (
+                    "; the observation is a number: where the policy reads a row of numbers, "
+                    "expected a list, such as act([2.0])"
+                )
                 raise InputError(
                     f"policies[{self.names[k]!r}]: gave no probabilities at t={t} ({error})"
+                    + (number if obs.ndim == 1 else "")
                 ) from error
         if self._actions is not None and probs.shape[1] != self._actions:  # it changed its mind
             reason = _other_width(probs.shape[1], self._actions)

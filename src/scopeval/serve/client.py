@@ -144,7 +144,9 @@ class HttpBackend:
             "take_over": take_over,
             "controller": self._controller,
         }
-        return self._episode(self.post("/v1/episodes", body))
+        episode = self._episode(self.post("/v1/episodes", body))
+        episode.holder = self._controller
+        return episode
 
     def resume_episode(self, plant: str) -> Episode:
         """As of `Campaign`."""
@@ -205,7 +207,8 @@ class HttpBackend:
         _fill(episode, self._call(episode, "lose", {"reason": reason}))
 
     def _call(self, episode: Episode, verb: str, body: dict[str, Any]) -> Any:
-        return self.post(f"/v1/episodes/{episode.number}/{verb}", body)
+        by = {} if episode.holder is None else {"controller": episode.holder}
+        return self.post(f"/v1/episodes/{episode.number}/{verb}", body | by)
 
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:

@@ -63,6 +63,7 @@ Reason = Annotated[
 ]
 #: Of the caller's choice; a repeated call with the same word has no further effect.
 Request = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{8,64}$")]
+Controller = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{0,64}$")]
 
 
 class Body(BaseModel):
@@ -80,12 +81,22 @@ class StartBody(Body):
     take_over: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="Start although another controller was active lately."
     )
-    controller: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{0,64}$")] = Field(
+    controller: Controller = Field(
         default="", description="A word of the program that runs the plant; another after a start."
     )
 
 
-class ActBody(Body):
+class EpisodeBody(Body):
+    """A call of the program that runs an episode."""
+
+    controller: Controller | None = Field(
+        default=None,
+        description="As in the start. Where another program has taken over since, the call is "
+        "refused; without it, it is not.",
+    )
+
+
+class ActBody(EpisodeBody):
     """Ask for the action of a step; in shadow, tell what the plant's own controller does."""
 
     step: Step
@@ -93,7 +104,7 @@ class ActBody(Body):
     incumbent: Reading | None = None
 
 
-class ObserveBody(Body):
+class ObserveBody(EpisodeBody):
     """Tell what the action of a step has led to."""
 
     step: Step
@@ -104,13 +115,13 @@ class ObserveBody(Body):
     signals: Annotated[dict[Name, Finite], Field(max_length=64)] = Field(default_factory=dict)
 
 
-class EndBody(Body):
+class EndBody(EpisodeBody):
     """End an episode, which has so many steps: a call that comes too early is refused."""
 
     steps: Step
 
 
-class LoseBody(Body):
+class LoseBody(EpisodeBody):
     """Give an episode up."""
 
     reason: Reason
@@ -195,6 +206,7 @@ Code = Literal[
     "stopped",
     "plan_reached",
     "plant_busy",
+    "taken_over",
     "no_episode",
     "no_result",
     "conflict",

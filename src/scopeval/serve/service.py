@@ -272,7 +272,10 @@ class CampaignService:
     def act(self, token: Token, number: int, body: ActBody) -> dict[str, Any]:
         """Decide a step."""
         return self._with_episode(
-            token, number, lambda one: self._act(one, body.step, body.obs, body.incumbent)
+            token,
+            number,
+            lambda one: self._act(one, body.step, body.obs, body.incumbent),
+            body.controller,
         )
 
     def _act(self, episode: Episode, step: int, obs: Any, incumbent: Any) -> dict[str, Any]:
@@ -307,7 +310,7 @@ class CampaignService:
             )
             return {"step": body.step, "over": episode.over}
 
-        return self._with_episode(token, number, observe)
+        return self._with_episode(token, number, observe, body.controller)
 
     def advance(self, token: Token, number: int, body: ObserveBody) -> dict[str, Any]:
         """Record an outcome and decide the next step, both or neither."""
@@ -327,7 +330,7 @@ class CampaignService:
                 "back": episode.back,
             }
 
-        return self._with_episode(token, number, advance)
+        return self._with_episode(token, number, advance, body.controller)
 
     def end(self, token: Token, number: int, body: EndBody) -> dict[str, Any]:
         """End an episode of so many steps."""
@@ -344,7 +347,7 @@ class CampaignService:
             episode.end()
             return describe(episode)
 
-        return self._with_episode(token, number, end)
+        return self._with_episode(token, number, end, body.controller)
 
     def lose(self, token: Token, number: int, body: LoseBody) -> dict[str, Any]:
         """Give an episode up."""
@@ -353,7 +356,7 @@ class CampaignService:
             episode.lose(body.reason)
             return describe(episode)
 
-        return self._with_episode(token, number, lose)
+        return self._with_episode(token, number, lose, body.controller)
 
     def heartbeat(self, token: Token, plant: str) -> dict[str, Any]:
         """Note a sign of life of a plant that has run an episode, and answer the state."""
@@ -404,13 +407,18 @@ class CampaignService:
     # -- inside --------------------------------------------------------------------------------
 
     def _with_episode(
-        self, token: Token, number: int, verb: Callable[[Episode], dict[str, Any]]
+        self,
+        token: Token,
+        number: int,
+        verb: Callable[[Episode], dict[str, Any]],
+        controller: str | None = None,
     ) -> dict[str, Any]:
         episode = self._running.get(number) or self._backend.episode(number)
         if token.role == "plant":
             check_plant(token, episode.plant)
         self._keep(episode)
         episode.who = token.name
+        episode.holder = None if controller is None else f"{token.key}:{controller}"
         try:
             return verb(episode)
         except BaseException:
