@@ -76,7 +76,7 @@ def test_a_program_that_runs_is_not_disturbed_and_not_in_silence(where, tmp_path
 
 
 def test_whoever_has_resumed_last_runs_the_plant(where):
-    """In one process, as in a notebook whose cell is run again: at once, and the first is fenced."""
+    """In one process, as in a notebook whose cell is run again: at once, the first is fenced."""
     with Campaign.open(where, TARGET) as first, Campaign.open(where, TARGET) as second:
         mine = first.start("a", resume=True)
         mine.act(1)

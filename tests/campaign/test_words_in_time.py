@@ -1,4 +1,4 @@
-"""What a campaign says at once, and what its status and its result say, when something goes wrong."""
+"""What a campaign says when something goes wrong: at once, in its status and in its result."""
 
 from __future__ import annotations
 

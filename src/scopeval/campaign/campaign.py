@@ -361,7 +361,7 @@ class Campaign:
             resume: go on with the plant's open episode, where there is one.
             request: an idempotency key: a repeated call with the same key returns the same episode.
             take_over: start, or resume, although another program was active on the plant lately.
-                Whoever has started or resumed last runs it; the calls of the one before are refused.
+                Whoever has started or resumed last runs it; the calls of the former are refused.
 
         Raises:
             CampaignError: the campaign is paused, stopped, or has reached its plan; or another

@@ -207,8 +207,8 @@ class PolicySet:
                 if not usable.all():
                     raise InputError(
                         f"policies[{name!r}]: {reason} at t={t}, at the observation "
-                        f"{obs[np.argmin(usable)].tolist()!r:.200} of the logs; a policy without an "
-                        "answer takes no part in a campaign any more: mend it before it begins"
+                        f"{obs[np.argmin(usable)].tolist()!r:.200} of the logs; a policy without "
+                        "an answer takes no part in a campaign any more: mend it before it begins"
                     )
 
     def with_design(self, design: Policy) -> PolicySet:
