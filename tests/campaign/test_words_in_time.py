@@ -167,3 +167,38 @@ def test_no_result_says_whose_the_episodes_were(make):
     run_day(campaign)
     with pytest.raises(InputError, match="1 finished ones were run by what runs today"):
         campaign.result()
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_plant_that_is_never_reset_is_noticed(make, reset):
+    campaign, rng, level = make(stop=Stop(episodes=12)), np.random.default_rng(5), 2.0
+    for _ in range(12):
+        episode = campaign.start("tank")
+        level = 2.0 if reset else level
+        while not episode.over:
+            episode.act([level])
+            level = float(rng.uniform(0.6, 4.0))
+            episode.observe(0.0, 1.0, [level])
+        episode.end()
+    said = [x for x in campaign.result().warnings if "the one before on the plant has ended" in x]
+    assert [x.split(" episodes")[0] for x in said] == ([] if reset else ["11 of 11"])
+
+
+def test_what_each_policy_costs_alone_is_in_the_result(make):
+    campaign = make(lambda obs, t: np.tile([0.1, 0.1, 0.8], (len(obs), 1)), stop=Stop(episodes=60))
+    rng = np.random.default_rng(6)
+    with campaign.group():
+        for _ in range(60):
+            episode = campaign.start("tank")
+            while not episode.over:
+                pump = episode.act([2.0])
+                episode.observe(float(rng.normal()), float(pump), [2.0])
+            episode.end()
+    result = campaign.result()
+    # 4 hours of 0.3 + 0.4, and of 0.1 + 1.6; the probability of a false alarm is below 1e-3
+    for name, truth in (("today", 4 * 0.7), ("new", 4 * 1.7)):
+        paid = result.costs[name]
+        assert abs(paid.estimate - truth) < 4 * paid.se
+        assert paid.low < truth < paid.high
+    assert "of each policy alone: today " in str(result).replace("\n             ", " ")
+    assert result.to_frame()["cost"]["new"] == result.costs["new"].estimate

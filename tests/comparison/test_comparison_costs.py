@@ -44,6 +44,10 @@ def test_costs_are_unbiased_whatever_earlier_episodes_have_cost(made: Any, seed:
     assert costs.pair[0] == pytest.approx(each)
     assert every.mean(costs.weighted_cost) == pytest.approx(truth, abs=1e-9)
     assert every.mean(costs.pair[1]) == pytest.approx(truth, abs=1e-9)
+    alone = CostTerms(None, k, gamma, None, 0.05).each(e, Fixed(ahead))  # of all, the same
+    assert alone[:, k] == pytest.approx(costs.pair[1])
+    for j in range(len(policies)):
+        assert every.mean(alone[:, j]) == pytest.approx(every.of_policy[:, j] @ each, abs=1e-9)
     # as do the sums that proofs use, which stay between their ends
     most, heaviest = float(each.max()) + 0.1, 1.0 / shares[k]
     low, high = (
@@ -101,5 +105,7 @@ def test_the_draw_of_the_policies_is_no_noise_of_the_cost():
     costs = terms.of(e, CostsAhead(T))
     assert costs.weighted_cost.std() > 3.9
     assert costs.pair[1][10:].std() < 0.1
+    alone = terms.each(e, CostsAhead(T))
+    assert alone[10:].std(axis=0).max() < 0.1
     ratio = terms.certificate(e, anytime=False).ratio
     assert ratio.high - ratio.low < 0.1  # most of it by the first episode, which has no earlier one

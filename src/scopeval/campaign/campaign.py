@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy.exc import DBAPIError
 
 from scopeval._files import versions
 from scopeval.behavior.policy import BehaviorPolicy
@@ -71,7 +70,7 @@ from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History, history_of
-from scopeval.errors import CampaignError, DataError, InputError, ScopevalError
+from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.estimation.moments import confidence
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import Evaluation, no_interval
@@ -875,8 +874,7 @@ class LocalBackend(Recorder):
     def close(self) -> None:
         """Close the connections, with all that is committed in the one file."""
         self.refitting.leave()
-        with contextlib.suppress(ScopevalError, DBAPIError):  # else its lease ends by itself
-            self.release()
+        self.release()
         if self.policies is not None:
             self.closed = True  # a look that takes longer is made again by whoever comes next
             self.look_thread.wait(LAST_WAIT)

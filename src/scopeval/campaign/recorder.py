@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import Backend, Decided, Episode, Observed
@@ -61,7 +61,7 @@ from scopeval.collection.choice import CounterStreams, Target
 from scopeval.collection.episode_log import check_reading
 from scopeval.comparison.cross_fitting import Analyst
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.errors import CampaignError, InputError, NotFoundError
+from scopeval.errors import CampaignError, InputError, NotFoundError, ScopevalError
 from scopeval.policies.episode_state import EpisodeState
 from scopeval.question.promise import COST
 
@@ -687,9 +687,12 @@ class Recorder(Backend):
             connection.execute(chosen.values(holder=now.to_text()))
 
     def release(self) -> None:
-        """Let go of all plants, so that the next program need not wait."""
-        if not self.terms.lease or self._state is None:
-            return
+        """Let go of all plants, so that the next program need not wait; else their leases end."""
+        if self.terms.lease and self._state is not None:
+            with contextlib.suppress(ScopevalError, DBAPIError):
+                self._release()
+
+    def _release(self) -> None:
         with self.lock, self.store.transaction() as connection:
             rows = connection.execute(sa.select(PLANTS.c.name, PLANTS.c.holder)).all()
             for name, text in rows:

@@ -173,6 +173,36 @@ def _too_short(connection: sa.Connection, state: CampaignState) -> tuple[str, ..
     return (cut_short(short, state.finished),) if short else ()
 
 
+def _never_reset(episodes: MixtureEpisodes, state: CampaignState) -> tuple[str, ...]:
+    """That most episodes begin where the one before on the plant has ended; (): they do not.
+
+    Most, and far more than by chance: where all begin alike they are reset.
+    """
+    before: dict[str, int] = {}
+    pairs = []
+    for i, number in enumerate(episodes.index.tolist()):
+        plant = state.lines[number].plant
+        if plant in before:
+            pairs.append((before[plant], i))
+        before[plant] = i
+    if len(pairs) < 2:
+        return ()
+    earlier, later = np.array(pairs).T
+    both = np.concatenate([episodes.last_obs[earlier], episodes.obs[later, 0]])
+    number = np.unique(both.reshape(len(both), -1), axis=0, return_inverse=True)[1].ravel()
+    ends, begins = np.split(number, 2)
+    same = int((ends == begins).sum())
+    chance = float(np.bincount(ends, minlength=len(both)) @ np.bincount(begins, None, len(both)))
+    if 2 * same <= len(pairs) or same <= 2 * chance / len(pairs):
+        return ()
+    return (
+        f"{same:,} of {len(pairs):,} episodes begin with the observation with which the one before "
+        "on the plant has ended: what a policy leaves behind is then the next one's luck, and the "
+        "answer may have the wrong sign; expected episodes that begin anew, or long blocks with a "
+        "price of the last state",
+    )
+
+
 def _rescued(state: CampaignState) -> tuple[str, ...]:
     """That the baseline has taken over in episodes of several policies, in words; (): in none."""
     if not state.rescued:
@@ -399,7 +429,7 @@ def _read(recorder: Recorder, *, due: bool = False) -> _Seen | None:
             notes += [note] if note else []
             joint = joint_context(history, recorder.terms.stop.episodes or 1000)
             joint = None if note else joint
-        notes += _too_short(connection, state)
+        notes += [*_too_short(connection, state), *_never_reset(episodes, state)]
         return _Seen(state, episodes, logs, joint, tuple(notes))
 
 

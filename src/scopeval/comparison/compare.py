@@ -23,6 +23,7 @@ from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.recorded import ABTest, assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
 from scopeval.comparison.totals import (
+    CostsAhead,
     CostTerms,
     Outcome,
     PairedSettings,
@@ -280,7 +281,10 @@ def comparison_of(
             decided_after=outcome.decided_after.get(k),
         )
     certificate = ratio = None
+    spent: dict[str, Contrast] = {}
     if episodes.cost.any():
+        paid = inferrer.about(costs.each(episodes, CostsAhead(episodes.horizon)))
+        spent = {policies.names[k]: paid.value(k) for k in policies.in_order}
         found = costs.certificate(episodes, anytime=outcome.anytime)
         certificate = found if costs.promise is not None else None
         ratio = found.ratio if costs.compared == "reference" else None
@@ -300,6 +304,7 @@ def comparison_of(
         cost=Spent(float(episodes.cost.sum(axis=1).mean()), total),
         certificate=certificate,
         cost_ratio=ratio,
+        costs=spent,
         ran=ran,
         stopped=outcome.stopped,
         episodes=len(episodes),

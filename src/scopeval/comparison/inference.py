@@ -18,6 +18,7 @@ what the variance lacks is added where it is positive.
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,6 +153,13 @@ class Inferrer:
         if self._bound is not None:
             return self._bounded(alpha, k, None)
         return self._of_column(self._o.values[:, k], self._o.shares[:, k], alpha, k, None)
+
+    def about(self, values: Floats) -> Inferrer:
+        """Intervals of other values of the same episodes, [N, K], such as what they have cost."""
+        other = copy(self)
+        other._o = replace(self._o, values=values, history=None, fold=None, learned=None)
+        other._bound = None
+        return other
 
     def _of_column(
         self, column: Floats, worth: Floats, alpha: float, k: int, j: int | None

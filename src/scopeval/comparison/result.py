@@ -121,6 +121,8 @@ class Comparison:
         cost: of the episodes.
         certificate: whether the promise on the cost was kept; None: there was none.
         cost_ratio: expected cost of an episode relative to the baseline's; None: no costs.
+        costs: of an episode by each policy alone, by name, discounted as the returns; {}: no costs.
+            The promise is about the episodes that were run, by the mixture, and not about these.
         ran: what ran, in words.
         stopped: why there were no more episodes, in words.
         episodes: finished ones.
@@ -159,6 +161,7 @@ class Comparison:
     looks: tuple[tuple[int, Mapping[str, tuple[float, float, float]]], ...] = ()
     context: Mapping[str, ContextReport] = field(default_factory=dict)
     recorded: MixtureEpisodes | None = field(default=None, repr=False)
+    costs: Mapping[str, Contrast] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -320,7 +323,8 @@ class Comparison:
             text += f", {self.cost_ratio.estimate:.4g} times the baseline's"
             if math.isfinite(self.cost_ratio.half_width):
                 text += f" (between {self.cost_ratio.low:.4g} and {self.cost_ratio.high:.4g})"
-        return text
+        each = [f"{name} {cost_in_words(self, name)}" for name in self.names if name in self.costs]
+        return f"{text}; of each policy alone: {', '.join(each)}" if each else text
 
     def __str__(self) -> str:
         return self.summary()
@@ -330,6 +334,7 @@ class Comparison:
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content.pop("recorded")
         content["values"] = {name: asdict(v) for name, v in self.values.items()}
+        content["costs"] = {name: asdict(v) for name, v in self.costs.items()}
         content["differences"] = {
             name: asdict(d) | {"sentence": self.difference_in_words(name)}
             for name, d in self.differences.items()
@@ -418,6 +423,7 @@ __all__ = [
     "between_in_words",
     "comparison_card",
     "comparison_columns",
+    "cost_in_words",
     "draw_differences",
     "round_guess",
     "rounded_ends",
@@ -478,11 +484,13 @@ def comparison_columns(comparison: Comparison) -> dict[str, list[Any]]:
         name: []
         for name in (
             "policy", "value", "value_low", "value_high", "difference", "low", "high", "se",
-            "verdict", "more_episodes", "ab_episodes", "decided_after", "share", "episodes",
+            "verdict", "more_episodes", "ab_episodes", "decided_after", "share",
+            "cost", "cost_low", "cost_high", "episodes",
         )
     }  # fmt: skip
     for name in comparison.names:
         v, d = comparison.values[name], comparison.differences.get(name)
+        paid = comparison.costs.get(name)
         row = {
             "policy": name,
             "value": v.estimate,
@@ -497,6 +505,9 @@ def comparison_columns(comparison: Comparison) -> dict[str, list[Any]]:
             "ab_episodes": math.nan if d is None else d.ab_episodes,
             "decided_after": None if d is None else d.decided_after,
             "share": comparison.shares[name],
+            "cost": paid.estimate if paid else math.nan,
+            "cost_low": paid.low if paid else math.nan,
+            "cost_high": paid.high if paid else math.nan,
             "episodes": v.n,
         }
         for column, value in row.items():
@@ -566,6 +577,17 @@ def rounded_ends(d: Interval, sign: float = 1.0) -> tuple[str, str, str]:
     spread = d.half_width if len(ends) == 2 else max(abs(sign * d.estimate - x) for x in [*ends, 0])
     value, below, above = rounded(spread, sign * d.estimate, low, high)
     return value, below, above
+
+
+def cost_in_words(comparison: Comparison, name: str) -> str:
+    """What an episode costs by a policy alone, with its interval."""
+    paid = comparison.costs.get(name)
+    if paid is None or not math.isfinite(paid.estimate):
+        return "not known"
+    if not (math.isfinite(paid.low) or math.isfinite(paid.high)):
+        return f"{paid.estimate:.4g}" + (f" +- {paid.se:.2g}" if paid.se > 0 else "")
+    value, low, high = rounded_ends(paid)
+    return f"{value} ({low} to {high})"
 
 
 def between_in_words(low: str, high: str) -> str:

@@ -103,15 +103,12 @@ class CostTerms:
             assert self.promise is not None
             assert self.promise.limit is not None
             return limit_costs(cost, self.promise.limit, largest)
-        weights: Floats = episodes.weights[:, :, self.baseline]
-        before, after = weights[:, :-1], weights[:, 1:]
         ahead = earlier.add(episodes, self.gamma) * episodes.steps
-        # no weight exceeds 1 / share, so that no ratio exceeds 1 / (share * the weight before)
-        most = before * episodes.shares[:, [self.baseline]]
-        peak = np.divide(ahead, most, out=np.zeros_like(ahead), where=most > 0)
+        of_baseline = self._sum_of(self.baseline, episodes, ahead)
+        after = of_baseline.weights
         steps = CostSteps(
             ControlledSum(np.ones_like(after), episodes.cost, ahead, ahead, ahead, discount),
-            ControlledSum(after, episodes.cost, ahead, ahead, peak, discount),
+            of_baseline,
         )
         return EpisodeCosts(
             cost,
@@ -124,11 +121,31 @@ class CostTerms:
             steps,
         )
 
+    def each(self, episodes: MixtureEpisodes, earlier: CostsAhead) -> Floats:
+        """The cost of every policy by the same episodes, [N, K], each unbiased; NaN: it has none.
+
+        With the same control variate as the baseline's.
+        """
+        ahead = earlier.add(episodes, self.gamma) * episodes.steps
+        every = range(episodes.weights.shape[2])
+        sums = np.stack([self._sum_of(k, episodes, ahead).plain() for k in every], axis=1)
+        return np.where(episodes.taking_part, sums, np.nan)
+
+    def _sum_of(self, k: int, episodes: MixtureEpisodes, ahead: Floats) -> ControlledSum:
+        """Step by step what the cost of policy k is made of; `ahead` [N, T] is the control."""
+        weights: Floats = episodes.weights[:, :, k]
+        before, after = weights[:, :-1], weights[:, 1:]
+        # no weight exceeds 1 / share, so that no ratio exceeds 1 / (share * the weight before)
+        most = before * episodes.shares[:, [k]]
+        peak = np.divide(ahead, most, out=np.zeros_like(ahead), where=most > 0)
+        discount = discounts(self.gamma, episodes.horizon)
+        return ControlledSum(after, episodes.cost, ahead, ahead, peak, discount)
+
     def certificate(self, episodes: MixtureEpisodes, *, anytime: bool) -> Certificate:
         """The verdict about the promise, or about at most the baseline's cost where none is."""
         ledger = Ledger(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
         ledger.add(self.of(episodes, CostsAhead(episodes.horizon)))
-        return ledger.certificate(anytime=anytime)
+        return replace(ledger.certificate(anytime=anytime), runs="trial")
 
 
 class CostsAhead:

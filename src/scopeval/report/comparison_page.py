@@ -9,6 +9,7 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.comparison.result import (
     Comparison,
+    cost_in_words,
     draw_differences,
     round_guess,
     rounded_ends,
@@ -138,22 +139,26 @@ def _answered(c: Comparison) -> Section:
         "clear after",
         "A/B test",
         "share",
+        *(("cost alone",) if c.costs else ()),
     )
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in c.names:
+        paid = (cost_in_words(c, name),) if c.costs else ()
         v, d = c.values[name], c.differences.get(name)
         value = _with_ends(v) if math.isfinite(v.estimate) else "no value"
         if d is None:
-            rows.append((name, value, NONE, "baseline", NONE, NONE, f"{c.shares[name]:.3g}"))
+            share = f"{c.shares[name]:.3g}"
+            rows.append((name, value, NONE, "baseline", NONE, NONE, share, *paid))
             continue
         after = NONE if d.decided_after is None else f"{d.decided_after:,}"
         needed = round_guess(d.ab_episodes) if math.isfinite(d.ab_episodes) else NONE
         share = f"{c.shares[name]:.3g}"
-        rows.append((name, value, _with_ends(d), d.verdict, after, needed, share))
+        rows.append((name, value, _with_ends(d), d.verdict, after, needed, share, *paid))
     caption = (
         "Values and paired differences; when a difference was clear, how many episodes an A/B test "
         "would have needed for it, and the policy's share of the last episodes"
     )
+    caption += "; what an episode costs by the policy alone" if c.costs else ""
     return Section(
         "The answer",
         (f"What ran: {c.ran}.",),

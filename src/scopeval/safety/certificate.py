@@ -91,6 +91,7 @@ class Certificate:
             the ratio is about; NaN: there is none, and `cost` takes its place.
         compared: What the promise compares with: the target's cost, that of a reference policy, or
             a limit per episode, which `target_cost` then is.
+        runs: What the promise is about: the behavior policy, or the trial of a comparison.
     """
 
     difference: Interval
@@ -106,6 +107,7 @@ class Certificate:
     reasons: tuple[str, ...] = ()
     expected_cost: float = math.nan
     compared: Compared = "target"
+    runs: str = "behavior policy"
 
     @property
     def proved(self) -> bool:
@@ -141,29 +143,26 @@ class Certificate:
             limit = f"the limit of {(1 + self.epsilon) * self.target_cost:.4g} per episode"
         seen = "" if self.proved else " as far as seen"
         if self.verdict == "safe":
-            return (
-                f"Safe{seen}: {self._sure()} the behavior policy's expected cost is at most "
-                f"{limit}."
-            )
+            return f"Safe{seen}: {self._sure()} the {self.runs}'s expected cost is at most {limit}."
         if self.verdict == "refuted":
             doubts = f" Caution: {'; '.join(self.reasons)}." if self.reasons else ""
-            claim = f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above"
+            claim = f"Refuted{seen}: {self._sure()} the {self.runs}'s expected cost is above"
             if self.reasons:
-                claim = f"Refuted{seen}, by the guard: the behavior policy's expected cost is above"
+                claim = f"Refuted{seen}, by the guard: the {self.runs}'s expected cost is above"
             return f"{claim} {limit}.{doubts}"
         if self.verdict == "not covered":
             return (
-                f"Not covered: the behavior policy leaves out actions that the {self._policy()} "
+                f"Not covered: the {self.runs} leaves out actions that the {self._policy()} "
                 f"takes, so the {self._policy()}'s cost is underestimated and the promise can be "
                 "proved but not refuted."
             )
         if self.verdict == "not enough evidence":
             return (
-                "Not enough evidence to say whether the behavior policy's expected cost is at most "
+                f"Not enough evidence to say whether the {self.runs}'s expected cost is at most "
                 f"{limit}: {'; '.join(self.reasons)}."
             )
         return (
-            f"Not refuted: {counted(self.episodes)} cannot tell whether the behavior policy's "
+            f"Not refuted: {counted(self.episodes)} cannot tell whether the {self.runs}'s "
             f"expected cost is at most {limit}{self._more()}."
         )
 
