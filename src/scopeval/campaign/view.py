@@ -263,11 +263,9 @@ class CampaignStatus:
         )
         lines += [self.value] if self.value else []
         alarms = sum(guard.alarms for guard in self.guards)
+        rescued = f", {_many(self.rescued, 'episode')} handed over to the baseline"
         if alarms or self.rescued:
-            lines.append(
-                f"{_many(alarms, 'alarm')}, {_many(self.rescued, 'episode')} handed over to the "
-                "baseline on the way"
-            )
+            lines.append(_many(alarms, "alarm") + (rescued if self.rescued else ""))
         lines += [cut_short(self.short, self.finished)] if self.short else []
         for policy in self.policies:
             about = f", {policy.between}" if policy.between else ""
