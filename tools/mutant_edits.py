@@ -1112,9 +1112,33 @@ EDITS = (
     Edit(
         "two controllers of one name destroy each other's episodes",
         "campaign/recorder.py",
-        "self._check_lease(name, holder)",
+        "self._check_lease(name, holder, resume=False)",
         "pass",
         (f"{OPERATIONS}::test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes",),
+    ),
+    Edit(
+        "two programs resume one plant",
+        "campaign/recorder.py",
+        "self._check_lease(name, holder, resume=True)",
+        "pass",
+        (f"{OPERATIONS}::test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes",),
+    ),
+    Edit(
+        "a program that was overtaken goes on",
+        "campaign/recorder.py",
+        "if now is not None and now.word != episode.holder:",
+        "if now is None:",
+        ("campaign/test_two_programs.py::test_whoever_has_resumed_last_runs_the_plant",),
+    ),
+    Edit(
+        "what each policy costs alone is what today's costs",
+        "comparison/totals.py",
+        "sums = np.stack([self._sum_of(k, episodes, ahead)",
+        "sums = np.stack([self._sum_of(self.baseline, episodes, ahead)",
+        (
+            "comparison/test_comparison_costs.py::"
+            "test_costs_are_unbiased_whatever_earlier_episodes_have_cost",
+        ),
     ),
     Edit(
         "refused calls leave no trace",
