@@ -395,7 +395,7 @@ BAD = {
     "number": ({"logged": lambda log: 3}, "try read_logs"),
     "none": ({"logged": lambda log: None}, "try read_logs"),
     "no batches": ({"logged": lambda log: iter([])}, "no batches"),
-    "dict": ({"logged": lambda log: {"t": [0]}}, "try read_logs"),
+    "dict": ({"logged": lambda log: {"t": [0]}}, "or read_logs\\(columns\\)"),
     "negative action set": (
         {"logged": lambda log: changed(log, action=log.action + 1)},
         "actions=3",

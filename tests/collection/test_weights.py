@@ -140,7 +140,7 @@ def test_places_that_nothing_covers_are_told():
     design = exact.frontier(case.mdp, case.target, cap=None).at(variance=1.0)
     assert design.holes > 0
     found = evaluate(case.mdp, case.target, design, episodes=50, promise=Promise(action="tell"))
-    assert "the behavior policy's tables are 0 at" in " ".join(found.diagnostics.warnings)
+    assert "the behavior policy's table is 0 at" in " ".join(found.diagnostics.warnings)
 
 
 def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
