@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,11 @@ class NoisyPlant:
 
 
 def test_the_loop_in_python_goes_on_with_what_was_decided_and_ends_with_the_plan(create):
-    where, tokens = create(stop=Stop(episodes=2))
+    where, tokens = create(stop=Stop(episodes=2), lease=0.2)
     with serving(Service(where, TARGET, port=0)) as url:
         with connect(url, tokens["plant"]) as before:  # killed before it has reported
             decided = before.start("hall-3").act(1)
+        time.sleep(0.3)  # its lease ends
         plant = NoisyPlant()
         names = {"plant": plant}
         loop = LOOP.replace("http://127.0.0.1:8321", url).replace("scopeval_...", tokens["plant"])
