@@ -39,6 +39,7 @@ class RidgeLearner:
     def __init__(self, rows, actions, seed, penalty):
         self.actions, self.penalty = actions, penalty
         self.low, self.high = rows.obs.min(axis=0), rows.obs.max(axis=0)
+        self.logged = np.bincount(rows.action, minlength=actions) > 0
         self.half = np.random.default_rng(seed).permutation(len(rows)) % 2
         self.inputs = self.features(rows.obs)[np.arange(len(rows)), rows.action]
 
@@ -72,7 +73,7 @@ class RidgeCritic:
         x = self.learner.features(obs)
         one, other = (x @ mean for mean in self.means)
         inside = ((obs >= self.learner.low) & (obs <= self.learner.high)).all(axis=1)
-        known = np.repeat(inside[:, None], self.learner.actions, axis=1)
+        known = inside[:, None] & self.learner.logged
         error = ((one - other)[..., 0] / 2) ** 2
         return Estimates.of((one + other) / 2, np.maximum(x @ self.noise, 0.0), error, known)
 
