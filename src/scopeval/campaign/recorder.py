@@ -437,7 +437,7 @@ class Recorder(Backend):
 
     def _learn_shape(self) -> None:
         """What an observation looks like: as in the steps before, or else in the logs."""
-        with self.store.read() as connection:
+        with self.store.transaction() as connection:  # whose errors are told, in a group too
             some = connection.execute(sa.select(STEPS.c.obs).limit(1)).scalar()
             if some is not None:
                 with reading_row(self.store.name, "steps", "obs"):
