@@ -41,7 +41,7 @@ def contents(path):
 def test_a_step_that_another_process_has_decided_has_its_action(place):
     with create(place / "c") as one, Campaign.open(place / "c", TARGET) as other:
         first = one.start("a")
-        second = other.start("a", resume=True)
+        second = other.episode(first.number)  # at hand, without taking the plant over
         action = first.act(2)
         assert second.number == first.number
         assert second.act(2) == action
