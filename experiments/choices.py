@@ -26,8 +26,9 @@ from scopeval import exact
 from scopeval.behavior import candidates, decision
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
+from scopeval.question.question import Question
 
 FAMILIES = ("gridworld", "spoilt", "finite", "unseen")
 #: What is decided without, and what stands in the place of the number then.
@@ -133,16 +134,17 @@ def job(args: Args, family: str, world: str, target: str) -> dict[str, Any]:
     for logs, mdp, pi, logged in problems(family, world, target):
         own = exact.assess(mdp, pi, pi, None)
         for method, budget in KINDS[family]:
-            evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon, budget=budget))
+            evidence = evidence_of(logged, Question(pi, mdp.horizon))
+            asked = Recipe(METHODS[method], mdp.horizon, budget=budget)
             decided: dict[str, list[float]] = {}
             for name in args.without:
                 with ExitStack() as left_out:
                     for module, value in VARIANTS[name].items():
                         left_out.enter_context(mock.patch.object(module, name, value))
-                    made = decision.decide(evidence, METHODS[method])
+                    made = decision.decide(evidence, asked)
                 true = (1.0, 1.0)
-                if made.method.tilted:
-                    true = true_of(mdp, pi, own, evidence, made.method, made.design)
+                if made.design.recipe.method.tilted:
+                    true = true_of(mdp, pi, own, evidence, made.design)
                 told = made.prediction.variance
                 decided[name] = [float(x) for x in (*true, told, made.fallback is not None)]
             rows.append({"logs": logs, "kind": f"{method}, {budget}", "decided": decided})

@@ -51,8 +51,8 @@ from experiments.common import (
 )
 from experiments.mlp.regression import MLPRegression
 from scopeval import Inference, Promise, collect, design, estimate, exact, simulate
+from scopeval.behavior.evidence import Learn, learn_of
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import Learn, learn_of
 from scopeval.cli.sources import attribute_from, estimator_from
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import InputError
@@ -308,7 +308,7 @@ class _Target:
         """Judged exactly, and measured."""
         ran = self.simulate(behavior)
         variance, cost = judge_exactly(self.mdp, self.pi, behavior, self.own)
-        limit = self.limit(behavior.recipe.method, self.args.epsilon)
+        limit = self.limit(behavior.recipe.method.name, self.args.epsilon)
         table = TabularPolicy(behavior.table(self.mdp.states)[0])
         return {
             "relative_variance": variance,

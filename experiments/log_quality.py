@@ -118,7 +118,7 @@ def job(args: Args, size: int, target: int) -> dict[str, Any]:
                         "cost": cost,
                         "predicted_variance": made.predicted.variance,
                         "predicted_cost": made.predicted.cost,
-                        "fell_back": made.recipe.method == REFERENCE,
+                        "fell_back": made.recipe.method.name == REFERENCE,
                     }
                 )
     limits = {name: judge_exactly(mdp, pi, exact.design(mdp, pi, name), own) for name in names}

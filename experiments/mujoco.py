@@ -55,8 +55,9 @@ from experiments.robots.ros import run_ros
 from experiments.robots.world import robot_world
 from scopeval import frontier
 from scopeval.behavior.designer import designs
+from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost
 from scopeval.models.model_critic import Study
@@ -285,15 +286,12 @@ class _Target:
         """All designs."""
         logs, how = self.regression()
         names = methods_of(self.args.methods, BASELINES)
-        settings = Settings(
-            HORIZON,
-            epsilon=self.args.epsilon,
-            budget=self.args.budget,
-            learn=how,
-            seed=self.what.seed,
-        )
         chosen = [name for name in names if name not in (REFERENCE, *BASELINES)]
-        return designs(logs, self.pi, chosen, settings)
+        asked = [
+            Recipe(METHODS[name], HORIZON, epsilon=self.args.epsilon, budget=self.args.budget)
+            for name in chosen
+        ]
+        return designs(logs, self.pi, asked, learn=how, seed=self.what.seed)
 
     def run(self, method: str, behavior: BehaviorPolicy | None) -> Judged:
         """All episodes of all runs of a method, side by side."""
@@ -444,9 +442,9 @@ def _told(behavior: BehaviorPolicy, ran: Judged, epsilon: float) -> dict[str, An
         "certified_high": ratio.high,
     }
     return {
-        "used": recipe.method,
+        "used": recipe.method.name,
         **{name: float(x) if math.isfinite(x) else None for name, x in numbers.items()},
-        "floor": recipe.floor if recipe.method != REFERENCE else 1.0,
+        "floor": recipe.floor if recipe.method.name != REFERENCE else 1.0,
         "share": recipe.share,
         "margin": recipe.margin,
         "kept": report.kept,

@@ -35,8 +35,9 @@ from experiments.worlds.lunar_lander import MISSING, lander_installed
 from experiments.worlds.vectors import EXTRA, VECTOR_LOGS, VECTORS, Measured, measure, vector_world
 from scopeval import exact
 from scopeval.behavior.designer import designs
+from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
 
 ENVIRONMENTS = FINITE + VECTORS + EXTRA
@@ -130,7 +131,7 @@ def job(args: Args, environment: str, target: int) -> dict[str, Any]:
                 "logs": kind,
                 "episodes": episodes,
                 "method": method,
-                "used": made.recipe.method,
+                "used": made.recipe.method.name,
                 "warnings": len(made.report.warnings),
                 "support": made.report.support,
                 "predicted_variance": predicted.variance,
@@ -152,10 +153,10 @@ def _exactly(args: Args, environment: str, number: int) -> Judged:
     world = finite_world(environment, args.seed)
     target = world.target(number)
     alone = exact.assess(world.mdp, target, target)
-    settings = Settings(horizon=world.mdp.horizon, seed=args.seed)
+    asked = [Recipe(METHODS[name], world.mdp.horizon) for name in methods_of(args.methods)[1:]]
     for kind, episodes in logs_of(args, environment):
         logged = world.logs(kind, episodes, number)
-        for method, made in designs(logged, target, methods_of(args.methods)[1:], settings).items():
+        for method, made in designs(logged, target, asked, seed=args.seed).items():
             found = exact.assess(world.mdp, target, made)
             truth = {"variance": found.variance / alone.variance, "cost": found.cost / alone.cost}
             yield (kind, episodes), method, made, truth
@@ -167,12 +168,12 @@ def _by_episodes(args: Args, environment: str, number: int) -> Judged:
     key = (args.seed, 5, number)
     many = max(2, args.measured // world.slower)
     alone = measure(world, target, None, 5 * many, np.random.default_rng(key))
-    settings = Settings(horizon=world.control.horizon, seed=args.seed)
+    asked = [Recipe(METHODS[name], world.control.horizon) for name in methods_of(args.methods)[1:]]
     for k, (kind, episodes) in enumerate(logs_of(args, environment)):
         logged = world.logs(kind, episodes, number)
         truths: dict[str, dict[str, float]] = {REFERENCE: {"variance": 1.0, "cost": 1.0}}
-        for method, made in designs(logged, target, methods_of(args.methods)[1:], settings).items():
-            used = made.recipe.method
+        for method, made in designs(logged, target, asked, seed=args.seed).items():
+            used = made.recipe.method.name
             if used not in truths:  # what falls back is what it is compared with
                 rng = np.random.default_rng((*key, k))
                 truths[used] = _relative(measure(world, target, made, many, rng), alone)

@@ -143,19 +143,18 @@ def forced(mdp: TabularMDP, pi: Any, own: Any, logged: Any) -> float:
     from scopeval.behavior.candidates import compare, design_on_all, kinds_of
     from scopeval.behavior.evidence import evidence_of
     from scopeval.behavior.methods import METHODS
-    from scopeval.behavior.settings import Settings
+    from scopeval.behavior.step import Recipe
+    from scopeval.question.question import Question
 
-    evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon))
-    compared = compare(evidence, kinds_of(evidence, METHODS["scope-dr"]))
-    method, recipe = compared.choices[int(np.argmin(compared.upper))]
-    design = design_on_all(evidence, method, recipe)
-    variance, cost = true_of(mdp, pi, own, evidence, method, design)
+    evidence = evidence_of(logged, Question(pi, mdp.horizon))
+    asked = Recipe(METHODS["scope-dr"], mdp.horizon)
+    compared = compare(evidence, kinds_of(evidence, asked))
+    design = design_on_all(evidence, compared.choices[int(np.argmin(compared.upper))])
+    variance, cost = true_of(mdp, pi, own, evidence, design)
     return variance if cost <= BROKEN else 1.0
 
 
-def true_of(
-    mdp: TabularMDP, pi: Any, own: Any, evidence: Any, method: Any, design: Any
-) -> tuple[float, float]:
+def true_of(mdp: TabularMDP, pi: Any, own: Any, evidence: Any, design: Any) -> tuple[float, float]:
     """Exact relative variance and cost of a design from all of the logs."""
     from scopeval import exact
     from scopeval.behavior.step import weigh_rows
@@ -164,9 +163,9 @@ def true_of(
     mu, b = (np.empty((mdp.horizon, mdp.states, mdp.actions)) for _ in range(2))
     for t, critic in enumerate(design.swept.critics):
         table = np.ascontiguousarray(points.target(evidence.target, t))
-        one = weigh_rows(method, design.recipe, table, points.estimates(critic))
+        one = weigh_rows(design.recipe, table, points.estimates(critic))
         mu[t], b[t] = one.mu, one.control
-    true = exact.assess(mdp, pi, mu, b if method.control_variate else None)
+    true = exact.assess(mdp, pi, mu, b if design.recipe.method.control_variate else None)
     return true.variance / own.variance, true.cost / own.cost
 
 

@@ -13,7 +13,7 @@ from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report
 from scopeval.models.protocols import Estimates
 
-RECIPE = Recipe("scope", 0.0, 3, 1.0, 0.02, 0.0, "behavior", None)
+RECIPE = Recipe(METHODS["scope"], 3)
 REPORT = Report(10, "table", 1.0, 0.0, 0.0, Prediction(0.5, 1.0, 0.6, 1.0), {})
 
 
@@ -64,11 +64,13 @@ def anything(draw):
     odd[odd.sum(axis=1) < 1e-3, 0] = 1.0
     recipe = replace(
         RECIPE,
-        method=draw(st.sampled_from(list(METHODS))),
+        method=replace(
+            METHODS[draw(st.sampled_from(list(METHODS)))],
+            constraint=draw(st.sampled_from(["behavior", "target"])),
+        ),
         floor=draw(st.sampled_from([0.0, 0.02, 0.5, 1.0])),
         epsilon=draw(st.sampled_from([0.0, 0.1, 1e300])),
         margin=draw(st.sampled_from([0.0, 0.01, 0.5])),
-        constraint=draw(st.sampled_from(["behavior", "target"])),
         limit=draw(st.sampled_from([None, None, 0.0, 1.0, 1e-300, 1.7e308])),
         budget=draw(st.sampled_from(["state", "episode"])),
         price=draw(st.sampled_from([0.0, 1e-300, 1.0, 1e12, 1.7e308])),

@@ -28,7 +28,7 @@ def test_own_regression(capsys):
     module = example("own_regression")
     behavior = module.main()
     assert "supervised" in capsys.readouterr().out
-    assert behavior.recipe.method == "scope-dr"
+    assert behavior.recipe.method.name == "scope-dr"
     assert behavior.predicted.variance < 0.9
     assert behavior.predicted.cost <= 1.01
     mu = behavior.probs(np.array([[0.0], [9.0]]), 0)

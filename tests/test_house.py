@@ -190,7 +190,6 @@ HOLDERS = {
     "logs.diagnose.Problem": "time steps of rows",
     # to go: the promise is still taken apart here
     "behavior.designer.AllowedCost": "relative to the target's cost, by the logs",
-    "behavior.settings.Settings": "of the designs of one target",
     "comparison.estimators.TableLearner": "of the control variates",
     "comparison.estimators.WorldLearner": "of the control variates",
     "evaluation.stage_design.Plan": "a stage's own promise",

@@ -285,7 +285,7 @@ EDITS = (
     Edit(
         "designs that gain nothing are used",
         "behavior/decision.py",
-        "most = min(1.0 - evidence.settings.least_gain, evidence.caution.least)",
+        "most = min(1.0 - evidence.least_gain, evidence.caution.least)",
         "most = evidence.caution.least",
         (f"{DECISION}::test_a_design_must_be_worth_it",),
     ),
@@ -299,7 +299,7 @@ EDITS = (
     Edit(
         "a departure need not be better than the control variate alone",
         "behavior/decision.py",
-        "(1.0 - evidence.settings.least_gain) * certain",
+        "(1.0 - evidence.least_gain) * certain",
         "np.inf",
         (f"{DECISION}::test_a_departure_must_be_worth_it_beside_the_control_variate_alone",),
     ),
@@ -320,8 +320,8 @@ EDITS = (
     Edit(
         "all of a control variate may save as little as half of it",
         "behavior/candidates.py",
-        "not self.departs and self.recipe.share <= HARMLESS",
-        "not self.departs",
+        "recipe.floor >= 1.0 and recipe.share <= HARMLESS",
+        "recipe.floor >= 1.0",
         (f"{DECISION}::test_half_of_a_control_variate_with_the_target_policy_may_save_little",),
     ),
     Edit(

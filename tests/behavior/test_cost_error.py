@@ -10,13 +10,13 @@ from scipy import stats
 
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import Table, Transitions
+from scopeval import Question, Table, Transitions
 from scopeval.behavior import priced_designs
 from scopeval.behavior.cost_error import CostError, Recorded, cost_error, sweep_recorded
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.priced_designs import judge
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import sweep
 from scopeval.behavior.weighted_step import (
     PriceGrid,
@@ -24,22 +24,27 @@ from scopeval.behavior.weighted_step import (
     follow_fixed_prices,
     follow_prices,
 )
+from scopeval.question.question import discount
 
 GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
-METHOD = METHODS["scope-dr"]
 
 
 def evidence_in(case, rows, seed, gamma=1.0, shrinkage=0.0, varying=False):
     learn = Table(shrinkage=shrinkage, time_varying=varying)
-    settings = Settings(case.horizon, gamma=gamma, learn=learn, floor=0.1)
-    return evidence_of(rows_of(case, rows, seed=seed), case.target, settings)
+    asked = Question(case.target, case.horizon, gamma)
+    return evidence_of(rows_of(case, rows, seed=seed), asked, learn=learn)
+
+
+def recipe_of(evidence, floor=0.1):
+    asked = evidence.question
+    return Recipe(METHODS["scope-dr"], asked.horizon, discount(asked), floor=floor)
 
 
 def designed(evidence):
     """A design at every price, and how to follow it with other critics."""
-    recipe = replace(evidence.settings.recipe("scope-dr"), cap=None)
-    swept, _ = sweep_recorded(evidence, evidence.whole, follow_prices(METHOD, recipe, GRID), GRID)
-    return follow_fixed_prices(METHOD, recipe, GRID, swept.critics)
+    recipe = recipe_of(evidence)
+    swept, _ = sweep_recorded(evidence, evidence.whole, follow_prices(recipe, GRID), GRID)
+    return follow_fixed_prices(recipe, GRID, swept.critics)
 
 
 def judged(evidence, follow):
@@ -103,8 +108,7 @@ def test_it_is_how_much_predictions_of_one_design_differ_between_logs():
 def test_nothing_depends_on_the_logs_where_both_policies_do_the_same():
     case = random_case(2, states=4, actions=2, horizon=4, time_varying=False)
     evidence = evidence_in(case, 500, 0)
-    recipe = replace(evidence.settings.recipe("scope-dr"), cap=None, floor=1.0)
-    error = judged(evidence, follow_prices(METHOD, recipe, GRID))[-1]
+    error = judged(evidence, follow_prices(recipe_of(evidence, 1.0), GRID))[-1]
     assert error.square < 1e-18
     assert judged(evidence, designed(evidence))[-1].square > 1e-8
 
@@ -113,12 +117,11 @@ def test_pairs_without_rows_are_guessed():
     """The same logs without one pair that only the target policy takes often."""
     case = random_case(7, states=4, actions=2, horizon=4, time_varying=False)
     log = rows_of(case, 600, seed=1)
-    settings = Settings(case.horizon, learn=Table(), floor=0.1)
+    asked = Question(case.target, case.horizon)
     errors = []
     for kept in (np.ones(len(log), bool), ~((log.obs == 1) & (log.action == 0))):
-        evidence = evidence_of(log.select(np.flatnonzero(kept)), case.target, settings)
-        recipe = replace(settings.recipe("scope-dr"), cap=None)
-        errors.append(judged(evidence, follow_prices(METHOD, recipe, GRID))[-1].guess)
+        evidence = evidence_of(log.select(np.flatnonzero(kept)), asked, learn=Table())
+        errors.append(judged(evidence, follow_prices(recipe_of(evidence), GRID))[-1].guess)
     assert errors[1] > 0.01
     assert errors[0] == 0.0
 
@@ -159,7 +162,7 @@ def test_costs_that_differ_between_merged_rows_raise_the_error():
     found = []
     for cost in (np.full(n, 1.0), np.where(rare, 50.0, 0.0)):
         logs = Transitions(cost=cost, **steps)
-        evidence = evidence_of(logs, pi, Settings(2, learn=Table()))
+        evidence = evidence_of(logs, Question(pi, 2), learn=Table())
         always = np.array([1.0, 0.0])[None, None].repeat(GRID.count, 0).repeat(2, 1)
 
         def follow(t, points, pi, e, always=always):
@@ -185,7 +188,7 @@ def test_a_design_that_its_own_critics_chose_costs_no_more_than_what_is_promised
     rng = np.random.default_rng(1)
     S, A, T, rows = 3, 6, 3, 400
     pi = np.full((S, A), 1.0 / A)
-    recipe = replace(Settings(T, floor=0.05).recipe("scope-dr"), cap=None)
+    recipe = Recipe(METHODS["scope-dr"], T, floor=0.05)
     found = []
     for seed in range(60):
         log = Transitions(
@@ -197,8 +200,8 @@ def test_a_design_that_its_own_critics_chose_costs_no_more_than_what_is_promised
             next_obs=rng.integers(S, size=rows),
             terminated=np.zeros(rows, bool),
         )
-        evidence = evidence_of(log, pi, Settings(T, learn=Table(), seed=seed))
-        told = judge(evidence, METHOD, recipe, GRID)
+        evidence = evidence_of(log, Question(pi, T), learn=Table(), seed=seed)
+        told = judge(evidence, recipe, GRID)
         found.append((1.0 - told.cost[8], told.more_cost[8], told.doubt(8)))
     excess, more, doubt = np.array(found).T
     assert (doubt < excess).sum() <= 5

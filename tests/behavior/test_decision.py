@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from behaviors import RECIPE, estimates
-from scopeval import Networks, Table, Transitions, exact
+from scopeval import Networks, Question, Table, Transitions, exact
 from scopeval.behavior import candidates, decision, designer
 from scopeval.behavior.advice import (
     better_critics,
@@ -19,7 +19,6 @@ from scopeval.behavior.advice import (
     why_no_gain,
 )
 from scopeval.behavior.candidates import (
-    Candidate,
     Compared,
     Design,
     compare,
@@ -31,10 +30,16 @@ from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.priced_designs import Judged
-from scopeval.behavior.settings import Settings
-from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Kind, line_6, sweep
-from scopeval.behavior.thresholds import CONTROL_VARIATE, FLOORS, HARMLESS, LEAST_SUPPORT, SLACK
+from scopeval.behavior.thresholds import (
+    CONTROL_VARIATE,
+    FLOORS,
+    HARMLESS,
+    LEAST_GAIN,
+    LEAST_SUPPORT,
+    SLACK,
+)
 from scopeval.exact import TabularMDP
 from scopeval.models.protocols import Caution
 
@@ -42,12 +47,16 @@ SCOPE, SCOPE_DR, ODI = METHODS["scope"], METHODS["scope-dr"], METHODS["odi"]
 ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
 
 
-def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  # noqa: B008
+def evidence(
+    support: float = 1.0,
+    caution: Caution = Caution(),  # noqa: B008
+    least_gain: float = LEAST_GAIN,
+):
     """The parts of an `Evidence` that the rule and its words read."""
     return SimpleNamespace(
         support=support,
         caution=caution,
-        settings=Settings(10, **settings),
+        least_gain=least_gain,
         vectors=False,
         regression=Table(),
         drawn=0.5,
@@ -58,7 +67,7 @@ def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  #
 def compared(*some: tuple, cost=1.0, own=0.4) -> Compared:
     """By (method, share of the target policy, upper end of variance, share of b if not all)."""
     choices = [
-        Candidate(METHODS[name], replace(RECIPE, method=name, floor=floor, share=(*share, 1.0)[0]))
+        replace(RECIPE, method=METHODS[name], floor=floor, share=(*share, 1.0)[0])
         for name, floor, _, *share in some
     ]
     upper = np.array([one[2] for one in some], float)
@@ -79,19 +88,19 @@ def test_designs_spend_the_cost_budget_less_the_margin():
     pi, cost = rng.dirichlet(np.ones(4), 200), rng.random((200, 4))
     e = estimates(10 * cost, cost=cost)  # expensive actions matter most
     own = (pi * cost).sum(axis=1)
-    recipe = replace(RECIPE, method="scope", floor=0.0, epsilon=0.1, margin=0.04)
-    mu, _, _ = weigh_rows(SCOPE, recipe, pi, e)
+    recipe = replace(RECIPE, floor=0.0, epsilon=0.1, margin=0.04)
+    mu, _, _ = weigh_rows(recipe, pi, e)
     spent = (mu * cost).sum(axis=1) / own
     affordable = cost.min(axis=1) < 1.06 * own
     assert affordable.sum() > 150
     np.testing.assert_allclose(spent[affordable], np.minimum(spent, 1.06)[affordable], rtol=1e-9)
     assert spent[affordable].max() == pytest.approx(1.06)
     dearer = replace(e, cost_behavior=2.0 * e.cost_behavior)  # of the target's cost a share
-    mu, _, _ = weigh_rows(SCOPE, replace(recipe, constraint="behavior"), pi, dearer)
+    mu, _, _ = weigh_rows(recipe, pi, dearer)
     affordable = 2.0 * cost.min(axis=1) < 1.06 * own
     assert affordable.sum() > 20
     assert ((mu * 2.0 * cost).sum(axis=1) / own)[affordable].max() == pytest.approx(1.06)
-    mu, _, _ = weigh_rows(SCOPE, replace(recipe, limit=0.5), pi, e)
+    mu, _, _ = weigh_rows(replace(recipe, limit=0.5), pi, e)
     affordable = cost.min(axis=1) < 0.48
     assert (mu * cost).sum(axis=1)[affordable].max() == pytest.approx(0.5 * (1 - 0.04))
 
@@ -112,7 +121,7 @@ def test_designs_spend_the_cost_budget_less_the_margin():
 def test_the_margin_is_by_how_much_the_upper_end_of_the_cost_is_too_high(
     checked, epsilon, caution, margin
 ):
-    kind = Kind(SCOPE, replace(RECIPE, method="scope", epsilon=epsilon))
+    kind = Kind(replace(RECIPE, epsilon=epsilon))
     some = evidence(caution=Caution(margin=caution))
     assert candidates._margin(some, kind, np.array(checked)) == pytest.approx(margin)
     doubtful = evidence(caution=Caution(margin=caution, optimism=(1.0, 1.0)))  # none of it chance
@@ -123,8 +132,8 @@ def test_the_margin_is_by_how_much_the_upper_end_of_the_cost_is_too_high(
 
 def test_methods_without_a_constraint_have_no_margin():
     high = np.array([2.0, 2.0])
-    assert candidates._margin(evidence(), Kind(ODI, RECIPE), high) == 0.0
-    limited = Kind(SCOPE, replace(RECIPE, limit=1.0))
+    assert candidates._margin(evidence(), Kind(replace(RECIPE, method=ODI)), high) == 0.0
+    limited = Kind(replace(RECIPE, limit=1.0))
     assert candidates._margin(evidence(), limited, high) == 0.0
 
 
@@ -162,12 +171,12 @@ def noisy():
         walk[:, 1:].ravel(),
         np.zeros(n * horizon, bool),
     )
-    settings = Settings(horizon, least_gain=0.0)
-    return evidence_of(log, rng.dirichlet(np.ones(3), states), settings)
+    asked = Question(rng.dirichlet(np.ones(3), states), horizon)
+    return evidence_of(log, asked, least_gain=0.0)
 
 
 def test_each_half_is_judged_by_the_other(noisy, monkeypatch):
-    kind = Kind(ODI, noisy.settings.recipe("odi"), (0.0, 0.5))
+    kind = Kind(Recipe(ODI, 4), (0.0, 0.5))
     found = compare(noisy, [kind])
     # there is nothing to gain, but by its own critics every design gains something
     assert found.own.max() < 0.99
@@ -183,7 +192,7 @@ def test_each_half_is_judged_by_the_other(noisy, monkeypatch):
     # the rewards are nothing but noise: what the critics say of themselves does not count
     np.testing.assert_allclose(found.expected, found.checked, rtol=1e-12)
     np.testing.assert_allclose(found.upper, found.checked, rtol=1e-12)
-    assert decide(noisy, ODI).fallback is not None
+    assert decide(noisy, Recipe(ODI, 4)).fallback is not None
     monkeypatch.setattr(candidates, "noise_share", lambda disagreement: 0.5)
     found, gap = compare(noisy, [kind]), found.checked - found.own
     most = np.maximum(said, found.own)
@@ -204,7 +213,7 @@ def test_the_share_of_noise_is_what_differences_of_two_noisy_halves_say_of_it():
 
 
 def test_the_check_of_the_whole_floor_is_the_target_policy(noisy):
-    found = compare(noisy, [Kind(SCOPE, noisy.settings.recipe("scope"), (0.0, 1.0))])
+    found = compare(noisy, [Kind(Recipe(SCOPE, 4), (0.0, 1.0))])
     for said in (found.expected, found.upper, found.checked, found.own):
         assert said[1] == pytest.approx(1.0, abs=1e-12)
     assert found.cost[:, 1] == pytest.approx([1.0, 1.0], abs=1e-12)
@@ -213,13 +222,12 @@ def test_the_check_of_the_whole_floor_is_the_target_policy(noisy):
 
 def test_line_6_is_solved_once_for_all_shares_of_the_target(noisy):
     """Those of a kind mix the same policy; each is followed by its own variance and cost."""
-    recipe = noisy.settings.recipe("scope-dr")
     seen = []
 
     def look(step):
         seen.append(step)
 
-    sweep(noisy.whole, line_6([Kind(SCOPE_DR, recipe, (0.02, 0.5, 1.0))]), 4, look)
+    sweep(noisy.whole, line_6([Kind(Recipe(SCOPE_DR, 4), (0.02, 0.5, 1.0))]), 4, look)
     for step in seen:
         target, low, half, full = (one.mu for one in step.behaviors)
         np.testing.assert_allclose(full, target, atol=1e-15)
@@ -229,9 +237,9 @@ def test_line_6_is_solved_once_for_all_shares_of_the_target(noisy):
 
 
 def test_all_kinds_are_compared():
-    some = evidence(budget="episode", caution=Caution((0.5, 1.0)))
-    kinds = kinds_of(some, SCOPE_DR)
-    said = [(kind.method.name, kind.recipe.budget, kind.recipe.share) for kind in kinds]
+    some = evidence(caution=Caution((0.5, 1.0)))
+    kinds = kinds_of(some, Recipe(SCOPE_DR, 10, budget="episode"))
+    said = [(kind.recipe.method.name, kind.recipe.budget, kind.recipe.share) for kind in kinds]
     assert said == [
         ("scope-dr", "state", 0.5), ("scope-dr", "state", 1.0),
         ("scope-dr", "episode", 0.5), ("scope-dr", "episode", 1.0),
@@ -239,10 +247,11 @@ def test_all_kinds_are_compared():
     ]  # fmt: skip
     assert kinds[0].floors == (*FLOORS, 1.0)  # the target policy with a control variate
     assert kinds[2].floors == kinds[4].floors == FLOORS
-    *_, half, _ = kinds_of(evidence(), SCOPE_DR)  # where no share is as small
+    *_, half, _ = kinds_of(evidence(), Recipe(SCOPE_DR, 10))  # where no share is as small
     assert (half.recipe.share, half.floors, half.recipe.budget) == (HARMLESS, (1.0,), "state")
-    assert [kind.floors for kind in kinds_of(evidence(floor=0.3), ODI)] == [(0.3, 0.5, 0.75)]
-    (target,) = kinds_of(some, METHODS["on-policy"])
+    (third,) = kinds_of(evidence(), Recipe(ODI, 10, floor=0.3))
+    assert third.floors == (0.3, 0.5, 0.75)
+    (target,) = kinds_of(some, Recipe(METHODS["on-policy"], 10))
     assert target.shares == (1.0,)
     assert target.recipe.budget == "state"
 
@@ -271,8 +280,8 @@ def test_expected_and_upper_end_over_many_logs():
     gaps, above = [], []
     for _ in range(60):
         log, mdp = wheel(rng, 120)
-        run = evidence_of(log, pi, Settings(1))
-        kind = Kind(SCOPE_DR, run.settings.recipe("scope-dr"), (1.0,))
+        run = evidence_of(log, Question(pi, 1))
+        kind = Kind(Recipe(SCOPE_DR, 1), (1.0,))
         found = compare(run, [kind])
         b = run.whole.at(0).estimates(
             sweep(run.whole, line_6([kind]), 2).critics[0]
@@ -386,7 +395,9 @@ def test_a_cost_that_held_out_logs_cannot_tell_is_heeded():
         assert best_of(found) == 1  # its cost is certain
         assert best_of(compared(("scope", 0.02, 0.5), cost=[[cost], [1.0]])) is None
         assert best_of(compared(("odi", 0.02, 0.5), cost=[[cost], [1.0]])) == 0
-        said = why_no_gain(evidence(), SCOPE, compared(("scope", 0.02, 0.5), cost=[[cost], [1.0]]))
+        said = why_no_gain(
+            evidence(), Recipe(SCOPE, 10), compared(("scope", 0.02, 0.5), cost=[[cost], [1.0]])
+        )
         assert said.startswith("the cost is in doubt")
 
 
@@ -396,7 +407,7 @@ def test_choices_that_do_equally_well_go_by_what_they_promise():
     assert best_of(compared(("scope-dr", 0.02, 0.5), ("scope-dr", 0.5, 0.5))) == 1
     priced = compared(("scope", 0.5, 0.5), ("scope", 0.02, 0.5))
     first = priced.choices[0]
-    priced.choices[0] = first._replace(recipe=replace(first.recipe, budget="episode"))
+    priced.choices[0] = replace(first, budget="episode")
     assert best_of(priced) == 1
 
 
@@ -425,32 +436,32 @@ def plenty():
     log, _ = wheel(np.random.default_rng(0), 2000)
     louder = log.reward + np.random.default_rng(2).normal(size=len(log)) * 3.0 * (log.action == 3)
     pi = np.tile([0.4, 0.2, 0.2, 0.2], (3, 1))
-    return evidence_of(replace(log, reward=louder), pi, Settings(1))
+    return evidence_of(replace(log, reward=louder), Question(pi, 1))
 
 
 def test_what_is_too_expensive_is_not_run(plenty, monkeypatch):
     """The next best is tried; in the end the target policy, with its control variate."""
     tried = []
 
-    def expensive(run, method, recipe):
-        made = original(run, method, recipe)
-        tried.append((method.name, recipe.floor))
+    def expensive(run, recipe):
+        made = original(run, recipe)
+        tried.append((recipe.method.name, recipe.floor))
         return replace(made, cost=1.2, doubt=0.1) if recipe.floor < 1.0 else made
 
     original = decision.design_on_all
-    first = decide(plenty, SCOPE_DR)
+    first = decide(plenty, Recipe(SCOPE_DR, 1))
     assert first.fallback is None
     assert first.design.recipe.floor < 1.0
     monkeypatch.setattr(decision, "design_on_all", expensive)
-    found = decide(plenty, SCOPE_DR)
+    found = decide(plenty, Recipe(SCOPE_DR, 1))
     assert found.design.recipe.floor == 1.0
-    assert found.method == SCOPE_DR
+    assert found.design.recipe.method == SCOPE_DR
     assert found.fallback is None
     assert found.warnings == first.warnings
     assert len(set(tried)) == len(tried)
     assert tried[-1] == ("scope-dr", 1.0)
-    found = decide(plenty, SCOPE)
-    assert not found.method.tilted
+    found = decide(plenty, Recipe(SCOPE, 1))
+    assert not found.design.recipe.method.tilted
     assert "never leave" in found.fallback
     assert found.prediction.variance == found.prediction.cost == 1.0
 
@@ -499,7 +510,7 @@ def test_a_riskless_gain_is_taken(levels: float, taken: bool) -> None:
         assert first.startswith("Runs your own policy: the logs confirm no design: ")
         return
     assert found.report.fallback is None
-    assert found.recipe.method == "scope-dr"
+    assert found.recipe.method.name == "scope-dr"
     assert found.predicted.variance == pytest.approx(0.87, abs=0.04)
     assert found.report.drawn == pytest.approx(0.17, abs=0.04)
     assert found.predicted.cost == 1.0
@@ -528,14 +539,14 @@ def test_advice_fits_the_case():
     assert "features" not in better_critics(of(Table(features=features)))
     assert "features" not in better_critics(of(Networks()))
     assert "simulator" in better_critics(of(Networks()))
-    assert "method='scope-dr'" in more_to_gain(of(Table()), SCOPE)
-    said = more_to_gain(of(Table()), SCOPE_DR)
+    assert "method='scope-dr'" in more_to_gain(Recipe(SCOPE, 10))
+    said = more_to_gain(Recipe(SCOPE_DR, 10))
     assert "scope-dr" not in said
     assert "Promise(per='episode')" in said
     assert "Promise(at_most=1.1)" in said
-    assert "Promise(per=" not in more_to_gain(of(Table(), budget="episode"), SCOPE_DR)
-    assert "a higher limit than 2" in more_to_gain(of(Table(), limit=2.0), SCOPE_DR)
-    assert more_to_gain(of(Table()), ODI) == ""
+    assert "Promise(per=" not in more_to_gain(Recipe(SCOPE_DR, 10, budget="episode"))
+    assert "a higher limit than 2" in more_to_gain(Recipe(SCOPE_DR, 10, limit=2.0))
+    assert more_to_gain(Recipe(ODI, 10)) == ""
 
 
 def test_words_about_a_cost_fit_the_case():
@@ -555,4 +566,4 @@ def test_logs_are_called_thin_only_where_steps_are_missing(support: float, says:
     assert ("too thin" in told) == (support < 0.9)
     assert "log more episodes" in told
     assert "held-out logs 0.95" in told
-    assert says in why_no_gain(evidence(support), SCOPE, weak)
+    assert says in why_no_gain(evidence(support), Recipe(SCOPE, 10), weak)

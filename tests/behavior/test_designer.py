@@ -121,7 +121,7 @@ def test_a_control_variate_that_held_out_logs_do_not_bear_out_is_dropped(worlds,
         truth = exact.assess(mdp, target, *learned.table(100))
         assert truth.variance <= 1.05 * on_policy.variance
         assert truth.cost <= 1.01 * on_policy.cost
-        if learned.recipe.method != "scope-dr":
+        if learned.recipe.method.name != "scope-dr":
             thin = learned.report.support < 0.9
             why = "logs are too thin" if thin else "critics are too poor"
             assert f"the {why}" in learned.summary()
@@ -212,7 +212,7 @@ def test_unseen_states_and_pairs_keep_the_target(small):
     target = np.tile(case.target[0], (1, 1)) * 0.7 + 0.1
     learned = design(log.select(rows), target, horizon=5, method="scope", check=Check(floor=0.0))
     pi = TabularPolicy(target)
-    assert learned.recipe.method == "scope"
+    assert learned.recipe.method.name == "scope"
     for t in range(5):
         mu = learned.probs(np.arange(6), t)
         np.testing.assert_array_equal(mu[5], pi.probs(np.array([5]), t)[0])
@@ -264,10 +264,10 @@ def test_critics_that_are_not_finite_keep_the_target(small, value, everywhere):
         np.testing.assert_allclose(mu.sum(axis=1), 1.0, atol=1e-12)
         if not abs(value) < 10:
             np.testing.assert_array_equal(mu[1], case.target[t, 1])
-    if learned.recipe.method != "on-policy" and not abs(value) < 10:
+    if learned.recipe.method.name != "on-policy" and not abs(value) < 10:
         assert learned.counts.not_finite == 5 * (6 if everywhere else 1)
     if everywhere and not abs(value) < 10:
-        assert learned.recipe.method == "on-policy"
+        assert learned.recipe.method.name == "on-policy"
         assert learned.falls_back
 
 
@@ -286,7 +286,7 @@ def test_an_absolute_limit_can_be_out_of_reach(small):
     costly = (case.cost[0] > 0).all(axis=1)
     assert costly.any()
     np.testing.assert_allclose(mu[:, costly], case.target[:, costly], rtol=0, atol=1e-15)
-    if none.recipe.method == "scope":
+    if none.recipe.method.name == "scope":
         assert "no affordable behavior exists under the absolute limit" in none.summary()
         none.probs(np.arange(6), 0)
         assert none.counts.infeasible >= costly.sum() - 1

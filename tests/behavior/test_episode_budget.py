@@ -12,13 +12,23 @@ from scipy.optimize import minimize
 
 from logged_worlds import cells
 from random_mdps import cases, random_case
-from scopeval import Method, Promise, Status, Table, Transitions, design, exact, load, solve
+from scopeval import (
+    Method,
+    Promise,
+    Question,
+    Status,
+    Table,
+    Transitions,
+    design,
+    exact,
+    load,
+    solve,
+)
 from scopeval.behavior import candidates, evidence, step, sweep
 from scopeval.behavior.evidence import evidence_of, with_price
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import approach, find_price
-from scopeval.behavior.settings import Settings
-from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Kind, line_6
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
@@ -266,23 +276,26 @@ def test_it_is_kept_in_files_and_told(worlds, tmp_path):
     assert policy.act(3, 2, one).probability in policy.probs(np.array([3]), 2)
 
 
-def opened(worlds, **settings):
+def recipe_of(**asked):
+    return Recipe(METHODS["scope"], 10, budget="episode", **asked)
+
+
+def opened(worlds, **asked):
     """The evidence before anything was designed, and scope's recipe."""
     _, target, log, _ = worlds[0]
-    asked = Settings(10, budget="episode", **settings)
-    return evidence_of(log, target, asked), METHODS["scope"], asked.recipe("scope")
+    return evidence_of(log, Question(target, 10)), recipe_of(**asked)
 
 
 @pytest.mark.parametrize(("epsilon", "margin"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)])
 def test_the_budget_is_spent_but_for_the_margin(worlds, epsilon, margin):
-    run, how, recipe = opened(worlds, epsilon=epsilon)
-    found = with_price(run, run.whole, how, replace(recipe, margin=margin))
+    run, recipe = opened(worlds, epsilon=epsilon)
+    found = with_price(run, run.whole, replace(recipe, margin=margin))
     assert found.price > 0
-    swept = sweep.sweep(run.whole, line_6([Kind(how, found)]), 2)
+    swept = sweep.sweep(run.whole, line_6([Kind(found)]), 2)
     assert 1 + epsilon - margin - 0.0011 <= swept.cost[1] / swept.cost[0] <= 1 + epsilon - margin
     assert swept.start_spread[1] == 0.0  # all episodes begin in one state
     wider = replace(recipe, epsilon=epsilon, margin=margin + 0.01)
-    more = with_price(run, run.whole, how, wider)
+    more = with_price(run, run.whole, wider)
     assert more.price > found.price
 
 
@@ -315,8 +328,8 @@ def test_few_first_observations_leave_some_of_the_budget_unspent():
 
 def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, monkeypatch):
     monkeypatch.setattr(evidence, "find_price", lambda *_, **__: None)
-    run, how, recipe = opened(worlds)
-    assert with_price(run, run.whole, how, recipe).budget == "state"
+    run, recipe = opened(worlds)
+    assert with_price(run, run.whole, recipe).budget == "state"
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, method="scope", promise=Promise(per=budget))
@@ -329,8 +342,8 @@ def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, 
 def test_a_price_that_fails_in_the_end_is_dropped(worlds, monkeypatch):
     """Found on the halves, but on the whole it takes too much: the paper's budgets are left."""
 
-    def wrong(evidence, data, how, recipe):
-        found = with_price(evidence, data, how, recipe)
+    def wrong(evidence, data, recipe):
+        found = with_price(evidence, data, recipe)
         return replace(found, price=1e6 * found.price) if found.budget == "episode" else found
 
     monkeypatch.setattr(candidates, "with_price", wrong)
@@ -344,20 +357,18 @@ def test_a_price_that_fails_in_the_end_is_dropped(worlds, monkeypatch):
 
 def test_each_half_has_its_own_price(worlds, monkeypatch):
     """A half's critics are judged with the price of that half, by the critics of the other."""
-    run, how, recipe = opened(worlds)
+    run, recipe = opened(worlds)
     prices = {id(run.halves[0]): 0.3, id(run.halves[1]): 7.0, id(run.whole): 1.0}
     followed = []
-    monkeypatch.setattr(
-        candidates, "with_price", lambda _, g, __, r: replace(r, price=prices[id(g)])
-    )
+    monkeypatch.setattr(candidates, "with_price", lambda _, g, r: replace(r, price=prices[id(g)]))
     right = step.weigh_rows
 
-    def spy(how, recipe, pi, e):
+    def spy(recipe, pi, e):
         followed.append(recipe.price)
-        return right(how, recipe, pi, e)
+        return right(recipe, pi, e)
 
     monkeypatch.setattr(sweep, "weigh_rows", spy)
-    candidates.compare(run, [sweep.Kind(how, recipe)])
+    candidates.compare(run, [sweep.Kind(recipe)])
     T = 10
     assert followed == [0.3] * T + [7.0] * T + [0.3] * T + [7.0] * T + [1.0] * T
 
@@ -376,12 +387,12 @@ def test_staying_at_the_target_has_no_price(worlds):
     _, target, log, _ = worlds[0]
     few = log.select(np.arange(20))
     policy = design(few, target, horizon=10, method="scope", promise=Promise(per="episode"))
-    assert policy.recipe.method == "on-policy"
+    assert policy.recipe.method.name == "on-policy"
     assert (policy.recipe.budget, policy.recipe.price) == ("state", 0.0)
     assert policy.report.binding == 0.0
 
 
-def test_what_is_not_known_keeps_its_share(worlds):
+def test_what_is_not_known_keeps_its_share():
     """The known actions divide what pi leaves them at the price, against a fine grid."""
     pi, q = np.array([[0.3, 0.4, 0.3]]), np.array([[1.0, 3.0, 5.0]])
     cost, known = np.array([[1.0, 4.0, 9.0]]), np.array([[True, True, False]])
@@ -389,8 +400,7 @@ def test_what_is_not_known_keeps_its_share(worlds):
         q=q, cost_target=cost, cost_behavior=cost[..., None], carried=np.zeros((1, 3, 1)),
         noise=np.zeros((1, 3)), error=np.zeros((1, 3)), known=known,
     )  # fmt: skip
-    _, _, recipe = opened(worlds)
-    recipe = replace(recipe, price=0.5, floor=0.0)
+    recipe = replace(recipe_of(), price=0.5, floor=0.0)
     first = np.linspace(1e-4, 0.7 - 1e-4, 200_001)
     both = np.stack([first, 0.7 - first])
     goal = (pi[0, :2, None] ** 2 * q[0, :2, None] ** 2 / both + 0.5 * cost[0, :2, None] * both).sum(
@@ -399,7 +409,7 @@ def test_what_is_not_known_keeps_its_share(worlds):
     best = both[:, np.argmin(goal)]
     for rows in (1, 3):
         some = e.select(np.zeros(rows, np.int64))
-        mu, _, _ = weigh_rows(METHODS["scope"], recipe, np.repeat(pi, rows, axis=0), some)
+        mu, _, _ = weigh_rows(recipe, np.repeat(pi, rows, axis=0), some)
         np.testing.assert_allclose(mu[:, :2], np.tile(best, (rows, 1)), atol=1e-5)
         np.testing.assert_allclose(mu[:, 2], 0.3)
 

@@ -33,6 +33,7 @@ from scopeval import (
     load,
 )
 from scopeval.behavior import file_header
+from scopeval.behavior.methods import METHODS
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.errors import DataError, InputError
 from scopeval.models.model_critic import Study
@@ -112,11 +113,9 @@ def saved(tmp_path_factory):
             learn=replace(regression, time_varying=kind == "continuous"),
         )
         # whatever so few rows bear out, the file is to use its critics
-        recipe = replace(mu.recipe, method="scope-dr", floor=0.02, epsilon=0.1)
+        recipe = replace(mu.recipe, method=METHODS["scope-dr"], floor=0.02, epsilon=0.1)
         report = replace(mu.report, promise=promises.get(kind))
-        BehaviorPolicy(mu.target, mu.critics, recipe, report, None, mu.fingerprint).save(
-            place / kind
-        )
+        BehaviorPolicy(mu.target, mu.critics, recipe, report, mu.fingerprint).save(place / kind)
         found[kind] = place / kind, target
     weighted = frontier(clear_log(), TARGETS["table"], horizon=3, points=4).best()
     assert weighted.weighted

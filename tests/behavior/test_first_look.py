@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Networks, Transitions, World, design
+from scopeval import Networks, Question, Transitions, World, design
 from scopeval.behavior import first_look
 from scopeval.behavior.decision import Decision
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe
 from scopeval.models import networks
 from scopeval.models.model_critic import Study
 from scopeval.models.training import Training
@@ -81,9 +81,9 @@ def test_where_there_is_something_to_gain_the_design_is_the_same(trained):
 def test_only_clear_cases_end_here():
     class Seen:
         support = 0.4
-        settings = Settings(10)
+        least_gain = 0.03
 
-    some = Decision(METHODS["on-policy"], None, None, {}, (), "why")  # type: ignore[arg-type]
+    some = Decision(None, None, {}, (), "why")  # type: ignore[arg-type]
     clear = first_look._is_clear
     assert not clear(Seen(), some)  # the support decided, and is not that low
     assert not clear(Seen(), replace(some, promised=0.9))
@@ -101,6 +101,8 @@ def test_no_look_where_it_saves_nothing(trained):
         (log, replace(SMALL, training=Training(steps=300)), ["scope"]),
         (log, SMALL, ["on-policy"]),
     ):
-        gathered = evidence_of(given, fair, Settings(T, learn=how))
-        assert first_look.first_look(gathered, [METHODS[name] for name in methods]) is None
+        gathered = evidence_of(given, Question(fair, T), learn=how)
+        assert (
+            first_look.first_look(gathered, [Recipe(METHODS[name], T) for name in methods]) is None
+        )
     assert not trained

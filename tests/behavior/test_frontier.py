@@ -40,8 +40,8 @@ from scopeval.policies.protocols import Candidates, Counts, EpisodeState
 
 GRID = PriceGrid(1e-3, 4.0, 9)
 RECIPE = Recipe(
-    "scope-dr", -0.3, 4, 1.0, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
-    cap=10.0, prices=(GRID.low, GRID.ratio, GRID.count),
+    METHODS["scope-dr"], 4, epsilon=-0.3, budget="weighted", price=0.3, cap=10.0,
+    prices=(GRID.low, GRID.ratio, GRID.count),
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
     e = replace(e, carried=wide[0], cost_behavior=wide[1])
     counts = Counts()
     weights = np.full(len(pi), weight)
-    mu, b, why = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, weights)
+    mu, b, why = weigh_weighted(RECIPE, GRID, pi, e, 0, weights)
     counts.add_rows(why)
     assert np.isfinite(b).all()
     assert (mu >= 0).all()
@@ -89,7 +89,7 @@ def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
     known = np.array([[False, True, True]])
     e = Estimates(zero, cost[..., 0], cost, np.full((*shape, many), 1e150), zero, zero, known)
     pi = np.array([[1.0, 1e-310, 1e-310]])
-    mu, _, _ = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, np.ones(1))
+    mu, _, _ = weigh_weighted(RECIPE, GRID, pi, e, 0, np.ones(1))
     np.testing.assert_array_equal(mu, pi)
 
 
@@ -100,7 +100,7 @@ def test_the_weight_never_exceeds_the_cap(seed, weight, gamma):
     pi = rng.dirichlet(np.ones(3), 5)
     e = random_estimates(rng, 5, 3)
     recipe = replace(RECIPE, gamma=gamma)
-    mu, _, _ = weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e, 2, np.full(5, weight))
+    mu, _, _ = weigh_weighted(recipe, GRID, pi, e, 2, np.full(5, weight))
     taken = mu > 0
     assert (weight * pi[taken] / mu[taken]).max() <= 10.0 + 1e-9
     assert (mu[pi > 0] > 0).all()  # no action of the target is left out
@@ -121,7 +121,12 @@ def test_the_estimate_is_unbiased_whatever_the_critics_say(method):
                 return so_far
             here = critics[t].select([s])
             mu, b, _ = weigh_weighted(
-                METHODS[method], RECIPE, GRID, pi[t, [s]], here, t, np.array([weight])
+                replace(RECIPE, method=METHODS[method]),
+                GRID,
+                pi[t, [s]],
+                here,
+                t,
+                np.array([weight]),
             )
             baseline = float(pi[t, s] @ b[0])
             total = 0.0

@@ -29,8 +29,8 @@ def line_6(method, pi, X):
     """Mu for second moments X, without a floor and without costs."""
     zero, two = np.zeros_like(X), np.zeros((*X.shape, 2))
     e = Estimates(zero, zero, two, two, X, zero, np.ones(X.shape, np.bool_))
-    recipe = Recipe(method.name, 0.0, 1, 1.0, 0.0, 0.0, "behavior", None)
-    return weigh_rows(method, recipe, pi, e)
+    recipe = Recipe(method, 1, floor=0.0)
+    return weigh_rows(recipe, pi, e)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_exact_and_learned_designs_take_it(own, tmp_path):
     np.testing.assert_allclose(mine.table(T), built_in.table(T), rtol=1e-9)
     log = rows_of(case, 8000, seed=1)
     plain, learned = (design(log, pi, horizon=T, method=name) for name in ("dopt", own))
-    assert learned.recipe.method == "own"
+    assert learned.recipe.method.name == "own"
     np.testing.assert_allclose(learned.table(5)[0], plain.table(5)[0], rtol=1e-9)
     assert learned.predicted.variance == pytest.approx(plain.predicted.variance)
     learned.save(tmp_path / "own.scope")
@@ -143,8 +143,8 @@ def test_learned_ties_go_to_the_cheapest_action_that_is_known():
         known=np.array([[True, True, True], [True, True, False], [True, True, True]]),
     )
     pi = np.array([[0.5, 0.3, 0.2]] * 3)
-    recipe = Recipe("scope-dr", 0.0, 1, 1.0, 0.1, 0.0, "behavior", None)
-    mu, _, _ = weigh_rows(METHODS["scope-dr"], recipe, pi, e)
+    recipe = Recipe(METHODS["scope-dr"], 1, floor=0.1)
+    mu, _, _ = weigh_rows(recipe, pi, e)
 
     def kept(cheapest, known):
         """The cheapest action, with a small share of the target among the known ones."""

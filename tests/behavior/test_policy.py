@@ -35,7 +35,7 @@ def test_probabilities_are_valid_for_any_numbers(case):
     """Never an exception or a warning, never an invalid row: doubt ends in the target."""
     e, pi, recipe = case
     counts = Counts()
-    mu, b, why = weigh_rows(METHODS[recipe.method], recipe, pi, e)
+    mu, b, why = weigh_rows(recipe, pi, e)
     counts.add_rows(why)
     assert np.isfinite(b).all()
     assert np.isfinite(mu).all()
@@ -46,14 +46,13 @@ def test_probabilities_are_valid_for_any_numbers(case):
     np.testing.assert_allclose(mu[unknown], pi[unknown], rtol=1e-12, atol=0)
     columns = [e.q, e.noise, e.cost_target, e.carried[..., -1], e.cost_behavior[..., -1]]
     doubtful = ~np.isfinite(np.stack(columns)).all(axis=(0, 2))
-    needs = doubtful if recipe.constraint == "behavior" else doubtful & False
+    needs = doubtful if recipe.method.constraint == "behavior" else doubtful & False
     np.testing.assert_allclose(mu[needs], pi[needs], rtol=1e-12, atol=0)
     assert counts.not_finite >= needs.sum()
     alone = Counts()  # one row goes another way: the same bits, the same doubts
     for i in range(len(pi)):
         row = slice(i, i + 1)
-        method = METHODS[recipe.method]
-        one, own, why = weigh_rows(method, recipe, pi[row], e.select(row))
+        one, own, why = weigh_rows(recipe, pi[row], e.select(row))
         alone.add_rows(why)
         np.testing.assert_array_equal(np.stack([one, own]), np.stack([mu[row], b[row]]))
     assert alone == counts
@@ -80,9 +79,9 @@ def test_true_values_keep_the_constraint_to_rounding(seed, unit):
     )
     for name in ("scope", "scope-dr"):
         for floor in (0.0, 0.1):
-            recipe = replace(RECIPE, method=name, floor=floor, epsilon=epsilon)
+            recipe = replace(RECIPE, method=METHODS[name], floor=floor, epsilon=epsilon)
             counts = Counts()
-            mu, _, why = weigh_rows(METHODS[name], recipe, pi, e)
+            mu, _, why = weigh_rows(recipe, pi, e)
             counts.add_rows(why)
             assert counts.infeasible == counts.not_finite == 0
             allowed = (1 + epsilon) * (pi * cost).sum(axis=1)
@@ -122,7 +121,7 @@ def test_counts_say_why():
     e = estimates(q, cost=cost, known=known)
     counts = Counts()
     recipe = replace(RECIPE, limit=5.0)
-    mu, _, why = weigh_rows(METHODS["scope"], recipe, pi, e)
+    mu, _, why = weigh_rows(recipe, pi, e)
     counts.add_rows(why)
     assert (counts.not_finite, counts.unseen, counts.infeasible) == (1, 2, 1)
     assert mu[0, 1] > 0.6
@@ -132,7 +131,7 @@ def test_counts_say_why():
 def test_a_target_outside_the_known_actions_is_unseen_and_not_infeasible():
     e = estimates([[1.0, 2.0]], known=np.array([[True, False]]))
     counts = Counts()
-    mu, _, why = weigh_rows(METHODS["scope"], RECIPE, np.array([[0.0, 1.0]]), e)
+    mu, _, why = weigh_rows(RECIPE, np.array([[0.0, 1.0]]), e)
     counts.add_rows(why)
     assert (counts.unseen, counts.infeasible) == (1, 0)
     np.testing.assert_array_equal(mu, [[0.0, 1.0]])
@@ -255,7 +254,7 @@ def test_many_rows_are_weighed_as_few(name, monkeypatch):
     for together in (B, 64, 1):
         monkeypatch.setattr(step_module, "TOGETHER", together)
         counts = Counts()
-        mu, b, why = weigh_rows(METHODS[name], RECIPE, pi, e)
+        mu, b, why = weigh_rows(replace(RECIPE, method=METHODS[name]), pi, e)
         counts.add_rows(why)
         told.append((mu, b, counts))
     mu, b, counts = told[0]
@@ -278,10 +277,7 @@ def test_rows_of_a_table_are_looked_up_with_the_same_bits():
         return policy.weigh(Candidates(np.broadcast_to(np.arange(3), pi.shape), pi), rows, 1)
 
     pi, other = target.probs(obs, 1), rng.dirichlet(np.ones(3), 40)
-    solved, unlike = (
-        weigh_rows(METHODS["scope-dr"], policy.recipe, p, policy.critics[1].at(obs))
-        for p in (pi, other)
-    )
+    solved, unlike = (weigh_rows(policy.recipe, p, policy.critics[1].at(obs)) for p in (pi, other))
     for some in (slice(0, 4), slice(4, 40), slice(7, 8)):  # six states: the second makes the table
         found = asked(obs[some], pi[some])
         for got, wanted in zip((found.probs, found.control, found.why), solved, strict=True):

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Check, Networks, Transitions, design
+from scopeval import Check, Networks, Question, Transitions, design
 from scopeval.behavior import decision, simulated_cost
-from scopeval.behavior.candidates import Candidate, design_on_all
+from scopeval.behavior.candidates import design_on_all
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.settings import Settings
-from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.thresholds import SLACK
 from scopeval.models.model_critic import ModelCritic, Study
 from scopeval.models.training import Training
@@ -47,13 +46,12 @@ def evidence():
         here = moved(here, k[i])[0]
     after, reward, cost = moved(x, k)
     log = Transitions(t, x[:, None], k, reward, cost, after[:, None])
-    return evidence_of(log, fair, Settings(T, learn=SMALL))
+    return evidence_of(log, Question(fair, T), learn=SMALL)
 
 
 @pytest.fixture(scope="module")
 def designed(evidence):
-    how = METHODS["scope-dr"]
-    return design_on_all(evidence, how, replace(evidence.settings.recipe(how.name), floor=0.1))
+    return design_on_all(evidence, Recipe(METHODS["scope-dr"], T, floor=0.1))
 
 
 def true_cost(designed, own, episodes=20_000):
@@ -63,7 +61,7 @@ def true_cost(designed, own, episodes=20_000):
     for t, critic in enumerate(designed.swept.critics):
         mu = fair(x[:, None], t)
         if not own:
-            mu = weigh_rows(METHODS["scope-dr"], designed.recipe, mu, critic.at(x[:, None]))[0]
+            mu = weigh_rows(designed.recipe, mu, critic.at(x[:, None]))[0]
         k = (rng.random(episodes) < mu[:, 1]).astype(np.int64)
         x, _, cost = moved(x, k)
         total += cost
@@ -72,7 +70,7 @@ def true_cost(designed, own, episodes=20_000):
 
 def test_the_simulated_cost_is_that_of_the_world(evidence, designed):
     """Up to four standard errors; chance of a false alarm below 1e-4."""
-    found = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
+    found = simulated_cost.simulated_cost(evidence, designed, 600)
     (mine, error), (own, own_error) = (true_cost(designed, own) for own in (False, True))
     truth = mine / own
     spread = np.hypot(found.error, np.hypot(error, truth * own_error) / own)
@@ -83,7 +81,7 @@ def test_the_simulated_cost_is_that_of_the_world(evidence, designed):
 
 def test_any_critics_will_do_but_good_ones_take_chance_away(evidence, designed, monkeypatch):
     """Estimates that are wrong change the spread, not the mean (four standard errors)."""
-    good = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
+    good = simulated_cost.simulated_cost(evidence, designed, 600)
     given = ModelCritic.given
 
     def wrong(self, obs, step, returns):
@@ -91,7 +89,7 @@ def test_any_critics_will_do_but_good_ones_take_chance_away(evidence, designed, 
         return replace(e, cost_target=np.cos(9.0 * e.q), cost_behavior=e.cost_behavior)
 
     monkeypatch.setattr(ModelCritic, "given", wrong)
-    bad = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
+    bad = simulated_cost.simulated_cost(evidence, designed, 600)
     assert bad.error > 2.0 * good.error
     assert abs(bad.cost - good.cost) < 4.0 * np.hypot(bad.error, good.error)
 
@@ -102,12 +100,12 @@ def test_more_episodes_where_the_cost_is_near_its_limit(
 ):
     seen = []
 
-    def simulate(evidence, method, one, paths):
+    def simulate(evidence, one, paths):
         seen.append(paths)
         return simulated_cost.SimulatedCost(cost, 0.01)
 
     monkeypatch.setattr(simulated_cost, "simulated_cost", simulate)
-    found = simulated_cost.with_simulated_cost(evidence, METHODS["scope-dr"], designed)
+    found = simulated_cost.with_simulated_cost(evidence, designed)
     assert seen == asked
     assert (found.cost, found.doubt) == (cost, 0.01)
 
@@ -115,8 +113,8 @@ def test_more_episodes_where_the_cost_is_near_its_limit(
 def pretend(monkeypatch, cost_of):
     """Let simulated episodes cost what a function of the recipe says, plus or minus 0.01."""
 
-    def with_cost(evidence, method, one):
-        if one.recipe.floor >= 1.0 or not method.constrained:
+    def with_cost(evidence, one):
+        if one.recipe.floor >= 1.0 or not one.recipe.method.constrained:
             return one
         return replace(one, cost=cost_of(one.recipe), doubt=0.01)
 
@@ -127,15 +125,14 @@ def test_more_is_left_unspent_first(evidence, designed, monkeypatch):
     """By what was too much, with its standard error; a design within its budget is left alone."""
     pretend(monkeypatch, lambda recipe: 1.03 - recipe.margin)
     recipe = replace(designed.recipe, margin=0.01)
-    one = Candidate(METHODS["scope-dr"], recipe)
-    found = decision._within_budget(evidence, one)
+    found = decision._within_budget(evidence, recipe)
     assert found.recipe.floor == recipe.floor
     assert found.recipe.margin == pytest.approx(0.01 + 0.03)
     assert found.cost == pytest.approx(0.99)
     pretend(monkeypatch, lambda recipe: 0.98)
-    assert decision._within_budget(evidence, one).recipe.margin == 0.01
+    assert decision._within_budget(evidence, recipe).recipe.margin == 0.01
     pretend(monkeypatch, lambda recipe: 1.2)  # it is not run then: see test_decision
-    assert not decision._within_budget(evidence, one).keeps_promise
+    assert not decision._within_budget(evidence, recipe).keeps_promise
 
 
 def test_designs_say_what_was_simulated(evidence):

@@ -67,7 +67,7 @@ def test_nothing_follows_a_termination():
 
 GRID = PriceGrid(1e-3, 4.0, 9)
 RECIPE = Recipe(
-    "scope-dr", -0.3, 4, 0.9, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
+    METHODS["scope-dr"], 4, 0.9, epsilon=-0.3, budget="weighted", price=0.3,
     prices=(GRID.low, GRID.ratio, GRID.count),
 )  # fmt: skip
 
@@ -86,7 +86,7 @@ def weighed(recipe, t, weight, rows=slice(None)):
     )
     pi = rng.dirichlet(np.ones(3), 6)[rows]
     weights = np.full(len(pi), weight)
-    return weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e.select(rows), t, weights)[0]
+    return weigh_weighted(recipe, GRID, pi, e.select(rows), t, weights)[0]
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.7, 4.0])

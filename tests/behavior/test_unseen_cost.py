@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from experiments.worlds.finite import finite_world
-from scopeval import TabularPolicy, Transitions, design, exact
+from scopeval import Question, TabularPolicy, Transitions, design, exact
 from scopeval.behavior import candidates
 from scopeval.behavior.candidates import design_on_all
 from scopeval.behavior.evidence import evidence_of
-from scopeval.behavior.methods import method_named
-from scopeval.behavior.settings import Settings
-from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.support import unseen_cost
 
 S, A, T = 5, 2, 4
@@ -66,17 +65,16 @@ def test_doubt_is_what_depends_on_the_guess(seed, wild):
     rng = np.random.default_rng(seed)
     log = small_log(rng, wild=wild)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = evidence_of(log, pi, Settings(horizon=T))
-    method = method_named("odi")  # departs without regard to cost
-    recipe = Settings(horizon=T).recipe("odi")
-    found = design_on_all(evidence, method, recipe)
-    doubt = unseen_cost(evidence.whole, pi, method, recipe, found.swept.critics)
+    evidence = evidence_of(log, Question(pi, T))
+    recipe = Recipe(METHODS["odi"], T)  # departs without regard to cost
+    found = design_on_all(evidence, recipe)
+    doubt = unseen_cost(evidence.whole, recipe, found.swept.critics)
     points = evidence.whole.at(0)
     mu, v_cost, guess = [], [], []
     for t in range(T):
         e = points.estimates(found.swept.critics[t])
         own = pi.probs(points.obs, t)
-        mu.append(weigh_rows(method, recipe, own, e)[0])
+        mu.append(weigh_rows(recipe, own, e)[0])
         v_cost.append((own * e.cost_target).sum(axis=1))
         guess.append(v_cost[-1][S - 1])
     expected = by_trajectories(log, pi.table(T), np.stack(mu), guess) / v_cost[0][0]
@@ -89,8 +87,8 @@ def test_no_doubt_where_every_state_was_left():
     log = small_log(rng)
     kept = log.select(np.asarray(log.next_obs) < S - 1)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = evidence_of(kept, pi, Settings(horizon=T))
-    found = design_on_all(evidence, method_named("scope"), Settings(horizon=T).recipe("scope"))
+    evidence = evidence_of(kept, Question(pi, T))
+    found = design_on_all(evidence, Recipe(METHODS["scope"], T))
     assert found.doubt == 0.0
 
 

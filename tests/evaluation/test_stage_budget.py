@@ -9,7 +9,8 @@ import pytest
 
 from scopeval import Stages, Table, evaluate, exact
 from scopeval.behavior.designer import designs
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Recipe
 from scopeval.envs.gridworld import (
     Gridworld,
     cells,
@@ -57,9 +58,8 @@ def test_savings_are_not_spent_and_the_margin_is_limited(stage):
 
 def test_a_margin_lowers_the_cost_of_a_design():
     logs = logs_of(GRID, logging_policies(5, GRID, seed=1), episodes=300, seed=2)
-    settings = Settings(horizon=GRID.horizon)
     plain, less = (
-        designs(logs, PI, ["scope-dr"], replace(settings, margin=margin))["scope-dr"]
+        designs(logs, PI, [Recipe(METHODS["scope-dr"], GRID.horizon, margin=margin)])["scope-dr"]
         for margin in (0.0, 0.03)
     )
     assert less.recipe.margin == plain.recipe.margin + 0.03

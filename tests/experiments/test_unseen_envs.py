@@ -19,7 +19,7 @@ from experiments.worlds.finite import (
 )
 from experiments.worlds.vectors import VECTOR_LOGS
 from scopeval import Networks, design, exact
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.designer import designs
 from scopeval.errors import InputError
 from scopeval.models.model_critic import Study
 from scopeval.models.training import Training
@@ -146,7 +146,7 @@ def test_rows_are_exact_assessments():
     assert row["cost"] == found.cost / alone.cost
     assert row["predicted_variance"] == mu.predicted.variance
     assert row["checked_cost"] == mu.predicted.checked_cost
-    assert row["used"] == mu.recipe.method
+    assert row["used"] == mu.recipe.method.name
 
 
 ROW = {
@@ -199,7 +199,7 @@ def test_designs_for_vectors_are_measured(monkeypatch):
         environments=("CartPole",), vector_episodes=(40,), vector_missing_episodes=30, measured=300
     )
     assert [kind for kind, _ in unseen_envs.logs_of(args, "CartPole")] == list(VECTOR_LOGS)
-    monkeypatch.setattr(unseen_envs, "Settings", partial(Settings, learn=SMALL))
+    monkeypatch.setattr(unseen_envs, "designs", partial(designs, learn=SMALL))
     some = replace(args, methods=("scope-dr",))
     for row in unseen_envs.job(some, "CartPole", 0)["rows"]:
         if row["used"] == "on-policy":

@@ -133,7 +133,9 @@ def of_behavior(behavior: BehaviorPolicy) -> Numbers:
     """A learned behavior policy, but for its probabilities."""
     return {
         "predicted": fields(behavior.predicted, PREDICTED),
-        "recipe": fields(behavior.recipe, RECIPE),
+        "recipe": [
+            number(SimpleNamespace(**behavior.recipe.record()), name) for name in RECIPE.split()
+        ],
         "report": fields(behavior.report, REPORT),
         "holdout": list(behavior.report.holdout.values()),
     }

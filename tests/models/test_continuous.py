@@ -28,7 +28,8 @@ from scopeval import (
     solve,
 )
 from scopeval.behavior.designer import designs
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, monte_carlo, pdis, pdis_cost
 from scopeval.models.dynamics import Dynamics, Encoder, Network
@@ -101,7 +102,9 @@ def logged():
 
 @pytest.fixture(scope="module")
 def made(logged, target):
-    return designs(logged, target, ["scope", "scope-dr"], Settings(T, learn=QUICK))
+    return designs(
+        logged, target, [Recipe(METHODS[name], T) for name in ("scope", "scope-dr")], learn=QUICK
+    )
 
 
 # -- against the exact answer --------------------------------------------------------------------
@@ -568,7 +571,7 @@ def test_finite_actions_with_vectors_go_the_same_way():
         np.testing.assert_allclose(e.cost_target - (T - 1) * 1.5, [[1, 2]] * 100, atol=0.15)
         assert behavior.predicted.variance < 1.0
         cautious = design(log, target, horizon=T, method="scope", learn=QUICK)
-        assert cautious.recipe.method == "on-policy"
+        assert cautious.recipe.method.name == "on-policy"
         assert cautious.falls_back
 
 
@@ -615,7 +618,7 @@ def test_an_action_that_was_never_logged_keeps_its_probability():
 
     bold = replace(QUICK, caution=Caution())
     behavior = design(log, Three(), horizon=2, method="scope", learn=bold)
-    bare = replace(behavior.recipe, method="scope", floor=0.0)
+    bare = replace(behavior.recipe, method=METHODS["scope"], floor=0.0)
     free = BehaviorPolicy(Three(), behavior.critics, bare, behavior.report)
     mu = free.probs(rng.standard_normal((50, 1)), 0)
     np.testing.assert_allclose(mu[:, 2], 1 / 3)

@@ -54,7 +54,7 @@ def expected(policy, batch, pi, t):
         counts.asked = counts.unseen = len(pi)
         return pi, np.zeros_like(pi), counts
     e = policy.critics[t].at(batch)
-    mu, b, why = weigh_rows(policy._method, policy.recipe, pi, e)
+    mu, b, why = weigh_rows(policy.recipe, pi, e)
     counts.add_rows(why)
     return mu, b, counts
 
@@ -183,7 +183,10 @@ def test_where_a_model_knows_nothing():
 def test_acting_by_a_model():
     policy = finite_model()
     policy = BehaviorPolicy(
-        policy.target, policy.critics, replace(policy.recipe, method="scope", floor=0.02), REPORT
+        policy.target,
+        policy.critics,
+        replace(policy.recipe, method=METHODS["scope"], floor=0.02),
+        REPORT,
     )
     for obs in np.random.default_rng(4).normal(size=(10, 3)):
         for t in range(3):

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Transitions, solve
+from scopeval import Question, Transitions, solve
 from scopeval.behavior.candidates import compare
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Kind
 from scopeval.models.model_critic import (
@@ -114,10 +113,7 @@ def test_torch_has_its_threads_back_afterwards():
 
 
 def recipe(method: str, share: float) -> Recipe:
-    return Recipe(
-        method=method, epsilon=0.0, horizon=1, gamma=1.0, floor=0.0, margin=0.0,
-        constraint="behavior", limit=None, share=share,
-    )  # fmt: skip
+    return Recipe(METHODS[method], 1, floor=0.0, share=share)
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,7 +128,7 @@ def test_b_is_the_mean_and_a_share_of_the_differences(seed, share, actions):
         np.zeros_like(q), np.ones(q.shape, np.bool_),
     )  # fmt: skip
     for name in ("scope-dr", "dopt"):
-        mu, b, _ = weigh_rows(METHODS[name], recipe(name, share), pi, e)
+        mu, b, _ = weigh_rows(recipe(name, share), pi, e)
         v = (pi * q).sum(axis=1, keepdims=True)
         np.testing.assert_allclose(b, v + share * (q - v), atol=1e-9)
         second = (q - b) ** 2 + noise + carried
@@ -142,9 +138,9 @@ def test_b_is_the_mean_and_a_share_of_the_differences(seed, share, actions):
         if name == "scope-dr":
             expected = solve(weight, cost, budget).mu
         np.testing.assert_allclose(mu, expected, atol=1e-6)
-    _, whole, _ = weigh_rows(METHODS["dopt"], recipe("dopt", 1.0), pi, e)
+    _, whole, _ = weigh_rows(recipe("dopt", 1.0), pi, e)
     np.testing.assert_array_equal(whole, q)
-    _, none, _ = weigh_rows(METHODS["scope"], recipe("scope", share), pi, e)
+    _, none, _ = weigh_rows(recipe("scope", share), pi, e)
     np.testing.assert_array_equal(none, 0.0)
 
 
@@ -157,11 +153,9 @@ def test_shares_checked_together_are_as_checked_alone():
         np.arange(n)[::-1] % 4, s, a, rng.standard_normal(n) + s * a, 1.0 + a, (s + a) % states
     )
     pi = rng.dirichlet(np.ones(3), states)
-    settings = Settings(4)
-    evidence, how = evidence_of(log, pi, settings), METHODS["scope-dr"]
-    recipe = settings.recipe("scope-dr")
+    evidence, asked = evidence_of(log, Question(pi, 4)), Recipe(METHODS["scope-dr"], 4)
     floors = (0.02, 0.5, 1.0)
-    kinds = [Kind(how, replace(recipe, share=share), floors) for share in (0.3, 1.0)]
+    kinds = [Kind(replace(asked, share=share), floors) for share in (0.3, 1.0)]
     together = compare(evidence, kinds)
     for k, kind in enumerate(kinds):
         alone = compare(evidence, [kind])

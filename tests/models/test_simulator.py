@@ -23,7 +23,8 @@ from scopeval import (
     design,
 )
 from scopeval.behavior.designer import designs
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis
 from scopeval.models.dynamics import Encoder
@@ -81,7 +82,12 @@ def logged():
 
 @pytest.fixture(scope="module")
 def made(logged, target):
-    return designs(logged, target, ["scope", "scope-dr"], Settings(T, learn=regression()))
+    return designs(
+        logged,
+        target,
+        [Recipe(METHODS[name], T) for name in ("scope", "scope-dr")],
+        learn=regression(),
+    )
 
 
 def test_critics_are_exact_where_one_step_is_all(made, target):

@@ -6,7 +6,7 @@ import numpy as np
 
 from scopeval.behavior.candidates import Compared, Design
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.thresholds import LEAST_SUPPORT, NOTED_INFEASIBLE, NOTED_SUPPORT
 from scopeval.models.networks import Networks
 from scopeval.models.simulator import Simulator
@@ -26,11 +26,11 @@ __all__ = [
 LIKE_TARGET = "log more episodes of controllers that act like the target policy"
 
 
-def why_no_gain(evidence: Evidence, method: Method, compared: Compared) -> str:
+def why_no_gain(evidence: Evidence, asked: Recipe, compared: Compared) -> str:
     """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
-    support, gain = evidence.support, evidence.settings.least_gain
+    support, gain = evidence.support, evidence.least_gain
     untold = ~np.isfinite(compared.cost).all(axis=0)
-    if method.constrained and (compared.upper[untold] < 1.0 - gain).any():
+    if asked.method.constrained and (compared.upper[untold] < 1.0 - gain).any():
         return (
             "the cost is in doubt: held-out logs cannot tell what the design costs; " + LIKE_TARGET
         )
@@ -40,7 +40,7 @@ def why_no_gain(evidence: Evidence, method: Method, compared: Compared) -> str:
     if 1.0 - gain <= promised < np.inf and support >= LEAST_SUPPORT:
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
-            f"{gain:.0%} {check}.{where_noise_is(evidence, method)}"
+            f"{gain:.0%} {check}.{where_noise_is(evidence, asked)}"
         )
     if support < NOTED_SUPPORT:
         return (
@@ -133,28 +133,26 @@ def better_critics(evidence: Evidence) -> str:
     return f"{more}, or give a simulator, learn=Simulator(...)"
 
 
-def more_to_gain(evidence: Evidence, method: Method) -> str:
+def more_to_gain(asked: Recipe) -> str:
     """Where even the critics themselves promise too little; empty: nothing is left to try."""
-    settings, ways = evidence.settings, []
+    method, ways = asked.method, []
     if not method.control_variate and method.constrained:
         ways.append("method='scope-dr'")
-    if method.has_price and settings.budget == "state" and settings.limit is None:
+    if method.has_price and asked.budget == "state" and asked.limit is None:
         ways.append("Promise(per='episode')")
-    if method.constrained and settings.limit is None:
-        ways.append(f"a higher cost, Promise(at_most={1.1 * (1.0 + settings.epsilon):.3g})")
+    if method.constrained and asked.limit is None:
+        ways.append(f"a higher cost, Promise(at_most={1.1 * (1.0 + asked.epsilon):.3g})")
     elif method.constrained:
-        ways.append(f"a higher limit than {settings.limit:g}")
+        ways.append(f"a higher limit than {asked.limit:g}")
     return "; to save more, try " + ", or ".join(ways) if ways else ""
 
 
-def where_noise_is(evidence: Evidence, method: Method) -> str:
+def where_noise_is(evidence: Evidence, asked: Recipe) -> str:
     """Which part of the variance the policy's own draws make, and what is left to try."""
     if not np.isfinite(evidence.drawn):
-        return more_to_gain(evidence, method)
+        return more_to_gain(asked)
     share = f"{evidence.drawn:.0%}"
     said = f" {share} of the target policy's variance comes from its own draws of actions"
     if share == "0%":
         return f"{said}, so that there is nothing to weigh: try compare(...)"
-    return (
-        f"{said}, {1.0 - evidence.drawn:.0%} from the environment{more_to_gain(evidence, method)}"
-    )
+    return f"{said}, {1.0 - evidence.drawn:.0%} from the environment{more_to_gain(asked)}"

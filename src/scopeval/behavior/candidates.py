@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.behavior.evidence import CHECK_ROWS, Evidence, thin_out, with_price
-from scopeval.behavior.methods import METHODS, Method, without_control_variate
-from scopeval.behavior.settings import BUDGETS
-from scopeval.behavior.step import Recipe
+from scopeval.behavior.methods import METHODS, without_control_variate
+from scopeval.behavior.step import BUDGETS, Recipe
 from scopeval.behavior.support import unseen_cost
 from scopeval.behavior.sweep import Kind, SweepStep, Swept, line_6, ratio, sweep
 from scopeval.behavior.thresholds import FLOORS, HARMLESS, SLACK
@@ -24,45 +22,34 @@ from scopeval.policies.protocols import Why
 
 __all__ = [
     "ON_POLICY",
-    "Candidate",
     "Compared",
     "Design",
     "compare",
     "design_on_all",
+    "is_harmless",
     "kinds_of",
     "noise_share",
     "own_promise",
+    "rank",
     "target_itself",
 ]
 
 ON_POLICY = METHODS["on-policy"]
 
 
-class Candidate(NamedTuple):
-    """A design that may run."""
+def rank(recipe: Recipe) -> tuple[bool, bool, float]:
+    """The order of designs that do equally well: the one that promises more comes first.
 
-    method: Method
-    recipe: Recipe
+    A method without a control variate cannot be harmed by one. A budget in every state is a
+    promise about the rest of the episode wherever it stands. A larger share of the target
+    policy has smaller weights, and a cost that is more certain.
+    """
+    return recipe.budget != "state", recipe.method.control_variate, -recipe.floor
 
-    @property
-    def departs(self) -> bool:
-        """Whether it runs anything but the target policy."""
-        return self.recipe.floor < 1.0
 
-    @property
-    def harmless(self) -> bool:
-        """Whether it can hardly do harm: the target policy with so much of a control variate."""
-        return not self.departs and self.recipe.share <= HARMLESS
-
-    @property
-    def rank(self) -> tuple[bool, bool, float]:
-        """The order of candidates that do equally well: the one that promises more comes first.
-
-        A method without a control variate cannot be harmed by one. A budget in every state is a
-        promise about the rest of the episode wherever it stands. A larger share of the target
-        policy has smaller weights, and a cost that is more certain.
-        """
-        return self.recipe.budget != "state", self.method.control_variate, -self.recipe.floor
+def is_harmless(recipe: Recipe) -> bool:
+    """Whether it can hardly do harm: the target policy with so much of a control variate."""
+    return recipe.floor >= 1.0 and recipe.share <= HARMLESS
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,7 @@ class Compared:
     """All that may run, [n] each, relative to running the target policy.
 
     Attributes:
-        choices: n candidates.
+        choices: n designs that may run.
         expected: variance as a design from all logs, and
         upper: its upper end.
         checked: variance of the halves' designs, by critics of the other half, and
@@ -79,7 +66,7 @@ class Compared:
         errors: how far critics of the two halves disagree, by name.
     """
 
-    choices: list[Candidate]
+    choices: list[Recipe]
     expected: Floats
     upper: Floats
     checked: Floats
@@ -124,27 +111,27 @@ class Design:
 # -- all that may run, compared --------------------------------------------------------------------
 
 
-def kinds_of(evidence: Evidence, method: Method) -> list[Kind]:
+def kinds_of(evidence: Evidence, asked: Recipe) -> list[Kind]:
     """What may run, by what line 6 has to be solved for."""
-    settings = evidence.settings
+    method = asked.method
     if not method.tilted:
-        return [Kind(*target_itself(evidence))]
+        return [Kind(target_itself(asked))]
     methods = [method]
     if method.control_variate:
         methods.append(without_control_variate(method))
-    departing = (settings.floor, *(floor for floor in FLOORS if floor > settings.floor))
+    departing = (asked.floor, *(floor for floor in FLOORS if floor > asked.floor))
     kinds = []
     for one in methods:
-        both = one.has_price and settings.budget == "episode"
+        both = one.has_price and asked.budget == "episode"
         for budget in BUDGETS if both else ("state",):
             # the target policy itself may run with a control variate
             floors = (*departing, 1.0) if one.control_variate and budget == "state" else departing
             for share in evidence.caution.shares if one.control_variate else (1.0,):
-                recipe = replace(settings.recipe(one.name), share=share, budget=budget)
-                kinds.append(Kind(one, recipe, floors))
+                recipe = replace(asked, method=one, share=share, budget=budget)
+                kinds.append(Kind(recipe, floors))
         if one.control_variate and min(evidence.caution.shares) > HARMLESS:
-            recipe = replace(settings.recipe(one.name), share=HARMLESS, budget="state")
-            kinds.append(Kind(one, recipe, (1.0,)))
+            recipe = replace(asked, method=one, share=HARMLESS, budget="state")
+            kinds.append(Kind(recipe, (1.0,)))
     return kinds
 
 
@@ -172,11 +159,7 @@ def compare(evidence: Evidence, kinds: Sequence[Kind]) -> Compared:
         return np.asarray((said + share * gap) ** (1.0 - noise) * checked**noise)
 
     return Compared(
-        choices=[
-            Candidate(kind.method, replace(kind.recipe, floor=floor))
-            for kind in final
-            for floor in kind.shares
-        ],
+        choices=[replace(kind.recipe, floor=floor) for kind in final for floor in kind.shares],
         expected=end(said, usual),
         # what all logs promise and no half does, no half could check
         upper=end(np.maximum(said, mine), most),
@@ -195,7 +178,7 @@ def _relative(swept: Sequence[Swept]) -> Floats:
 
 def _priced(evidence: Evidence, data: SweepData, kind: Kind) -> Kind:
     """With the price of cost at which an episode's budget is just spent."""
-    return kind._replace(recipe=with_price(evidence, data, kind.method, kind.recipe))
+    return kind._replace(recipe=with_price(evidence, data, kind.recipe))
 
 
 def _margin(evidence: Evidence, kind: Kind, checked: Floats) -> float:
@@ -206,7 +189,7 @@ def _margin(evidence: Evidence, kind: Kind, checked: Floats) -> float:
     larger share of the target policy exceed it less.
     """
     recipe = kind.recipe
-    if not kind.method.constrained or recipe.limit is not None:
+    if not recipe.method.constrained or recipe.limit is not None:
         return recipe.margin
     excess = max(float(np.nan_to_num(checked).max()) - (1.0 + recipe.epsilon), 0.0)
     excess *= evidence.caution.optimism[1]
@@ -225,20 +208,19 @@ def noise_share(disagreement: float) -> float:
     return e**2 / (2.0 + e**2 / 2.0)
 
 
-def target_itself(evidence: Evidence) -> Candidate:
+def target_itself(asked: Recipe) -> Recipe:
     """The target policy, without a control variate."""
-    recipe = evidence.settings.recipe(ON_POLICY.name)
-    return Candidate(ON_POLICY, replace(recipe, budget="state", floor=1.0, share=1.0))
+    return replace(asked, method=ON_POLICY, budget="state", floor=1.0, share=1.0)
 
 
-def own_promise(evidence: Evidence, method: Method) -> float:
+def own_promise(evidence: Evidence, asked: Recipe) -> float:
     """The least relative variance that designs from the halves promise by their own critics.
 
     With a budget in every state. Nothing is judged by other critics here.
     """
     kinds = [
-        kind._replace(floors=(evidence.settings.floor,))
-        for kind in kinds_of(evidence, method)
+        kind._replace(floors=(asked.floor,))
+        for kind in kinds_of(evidence, asked)
         if kind.recipe.budget == "state"
     ]
     own = [sweep(half, line_6(kinds), 1 + len(kinds)) for half in evidence.halves]
@@ -247,9 +229,9 @@ def own_promise(evidence: Evidence, method: Method) -> float:
 
 def _disagreements(evidence: Evidence, designed: Sequence[Swept]) -> dict[str, float]:
     """How far critics that share no data disagree, in the middle of the horizon."""
-    middle = evidence.settings.horizon // 2
+    middle = evidence.whole.horizon // 2
     points = evidence.whole.at(middle)
-    seen = thin_out(np.flatnonzero(points.logged), CHECK_ROWS, evidence.settings.seed)
+    seen = thin_out(np.flatnonzero(points.logged), CHECK_ROWS, evidence.seed)
     asked = points.obs[seen], None if points.actions is None else points.actions[seen]
     a, b = (swept.critics[middle].at(*asked) for swept in designed)
     weight = (points.logged[seen, None] * (a.known & b.known)).ravel()
@@ -273,8 +255,9 @@ def _disagreement(a: Floats, b: Floats, weight: Floats) -> float:
 # -- the design from all of the logs ---------------------------------------------------------------
 
 
-def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
+def design_on_all(evidence: Evidence, recipe: Recipe) -> Design:
     """The final sweep, over all of the logs."""
+    method = recipe.method
     binding = infeasible = 0.0
 
     def measure(step: SweepStep) -> None:
@@ -284,12 +267,12 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
             binding += tight / recipe.horizon
             infeasible += unanswered / recipe.horizon
 
-    swept = sweep(evidence.whole, line_6([Kind(method, recipe)]), 2, measure)
+    swept = sweep(evidence.whole, line_6([Kind(recipe)]), 2, measure)
     variance = float(ratio(swept.variance[-1], swept.variance[0]))
     cost = float(ratio(swept.cost[-1], swept.cost[0]))
     doubt = 0.0
     if method.constrained:
-        doubt = unseen_cost(evidence.whole, evidence.target, method, recipe, swept.critics)
+        doubt = unseen_cost(evidence.whole, recipe, swept.critics)
     return Design(recipe, swept, variance, cost, doubt, binding, infeasible)
 
 

@@ -43,6 +43,7 @@ from scopeval.behavior.weighted_step import PriceGrid, follow_each
 from scopeval.models.protocols import Estimates, Points, SweepData
 from scopeval.models.rows import Rows
 from scopeval.models.table import Table
+from scopeval.question.question import discount
 
 __all__ = ["CostError", "Recorded", "cost_error", "mean_error", "sweep_recorded"]
 
@@ -157,7 +158,7 @@ def cost_error(
     """
     from scopeval.behavior._cost_error_kernel import one_step
 
-    settings, regression = evidence.settings, evidence.regression
+    regression, gamma = evidence.regression, discount(data.question)
     assert isinstance(regression, Table)
     base = float(swept.cost[0])
     if not base > 0.0:  # these logs show no cost, so that nothing is known of its ratio
@@ -169,7 +170,7 @@ def cost_error(
     here[:, k] = own
     nothing = np.zeros((S, 1 + grid.count))
     tables = [_Table(rows, S, A) for rows in data.rows]
-    guess, T = 0.0, settings.horizon
+    guess, T = 0.0, data.horizon
     for t in range(T):
         table = tables[min(t, len(tables) - 1)]
         before = table.apart[:, 0].copy()
@@ -177,7 +178,7 @@ def cost_error(
             table.pairs, table.rows, here, own, recorded.mu[T - 1 - t],
             np.ascontiguousarray(points.target(evidence.target, t)),
             recorded.value[T - 2 - t] if t + 1 < T else nothing, ratio,
-            settings.gamma**t, settings.gamma, float(np.log(grid.ratio)),
+            gamma**t, gamma, float(np.log(grid.ratio)),
             table.changes, table.apart,
         )  # fmt: skip
         costs = points.estimates(swept.critics[t]).cost_target.ravel()

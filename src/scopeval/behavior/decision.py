@@ -54,19 +54,20 @@ from scopeval.behavior.advice import (
     why_no_gain,
 )
 from scopeval.behavior.candidates import (
-    ON_POLICY,
-    Candidate,
     Compared,
     Design,
     compare,
     design_on_all,
+    is_harmless,
     kinds_of,
+    rank,
     target_itself,
 )
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.simulated_cost import with_simulated_cost
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.thresholds import CONTROL_VARIATE, LEAST_SUPPORT, SLACK
 from scopeval.policies.adapters import TabularPolicy
@@ -80,7 +81,6 @@ class Decision:
     """What is run, and why.
 
     Attributes:
-        method: of the design.
         design: from all of the logs.
         prediction: what is told of it.
         errors: how far critics of the two halves disagree.
@@ -89,7 +89,6 @@ class Decision:
         promised: least relative variance that the halves promise by their own critics.
     """
 
-    method: Method
     design: Design
     prediction: Prediction
     errors: dict[str, float]
@@ -98,10 +97,11 @@ class Decision:
     promised: float = np.inf
 
 
-def decide(evidence: Evidence, method: Method) -> Decision:
+def decide(evidence: Evidence, wanted: Recipe) -> Decision:
     """Compare all that may run, and take the best whose cost keeps the promise."""
+    method = wanted.method
     trouble = _no_design(evidence, method)
-    asked = method if trouble is None else ON_POLICY
+    asked = wanted if trouble is None else target_itself(wanted)
     compared = compare(evidence, kinds_of(evidence, asked))
     left = np.ones(len(compared.choices), np.bool_)
     best = choose(evidence, compared, left)
@@ -114,23 +114,22 @@ def decide(evidence: Evidence, method: Method) -> Decision:
         left &= [not _departs_further(other, one) for other in compared.choices]
         best = choose(evidence, compared, left)
     if best is None:
-        one = target_itself(evidence)
-        design = design_on_all(evidence, *one)
+        one = target_itself(wanted)
+        design = design_on_all(evidence, one)
         if method.tilted and trouble is None:
-            trouble = why_no_gain(evidence, method, compared)
+            trouble = why_no_gain(evidence, wanted, compared)
     remarks = notes(evidence, design)
     if best is None and trouble is not None:
         remarks = [trouble, *remarks]
-    elif best is not None and asked.control_variate and not one.method.control_variate:
+    elif best is not None and asked.method.control_variate and not one.method.control_variate:
         remarks = [no_control_variate(evidence, compared), *remarks]
     return Decision(
-        method=one.method,
         design=design,
         prediction=_prediction(design, compared, best),
         errors=compared.errors,
         warnings=tuple(remarks),
         fallback=trouble if best is None else None,
-        promised=float(compared.own.min()) if asked.tilted else np.inf,
+        promised=float(compared.own.min()) if asked.method.tilted else np.inf,
     )
 
 
@@ -152,56 +151,52 @@ def _no_design(evidence: Evidence, method: Method) -> str | None:
 def choose(evidence: Evidence, compared: Compared, left: Bools) -> int | None:
     """The best of what is left to choose among; None: the target policy itself."""
     choices, upper = compared.choices, compared.upper
-    most = min(1.0 - evidence.settings.least_gain, evidence.caution.least)
+    most = min(1.0 - evidence.least_gain, evidence.caution.least)
     # held-out logs can say what it costs (NaN: they cannot), and do not deny that it is allowed
     cost = np.where(np.isfinite(compared.cost).all(axis=0), compared.cost.mean(axis=0), np.inf)
     able = [
-        one.method.tilted and (not _has_promise(one) or c <= 1.0 + one.recipe.epsilon + SLACK)
+        one.method.tilted and (not _has_promise(one) or c <= 1.0 + one.epsilon + SLACK)
         for c, one in zip(cost, choices, strict=True)
     ]
-    alone = np.array([not one.departs for one in choices])
+    alone = np.array([one.floor >= 1.0 for one in choices])
     # what a departure gains counts where the logs show what the target policy does
     gain = np.where(alone, 1.0, evidence.support) * (1.0 - np.minimum(upper, 1.0))
     # held-out logs need not see all of the gain, but may not deny it
     worth = left & (gain > 1.0 - most) & (compared.checked < 1.0) & np.array(able)
-    strong = np.array([not one.method.control_variate or one.harmless for one in choices])
+    strong = np.array([not one.method.control_variate or is_harmless(one) for one in choices])
     worth &= strong | (upper < CONTROL_VARIATE)
     # a departure must save as much beside the target policy with its control variate, in what a
     # precision costs: variance times cost, the larger one of what the halves say
     certain = upper[worth & alone].min(initial=np.inf)
     needed = upper * np.where(np.isfinite(cost), compared.cost.max(axis=0), 1.0)
-    places = np.flatnonzero(
-        worth & (alone | (needed < (1.0 - evidence.settings.least_gain) * certain))
-    )
+    places = np.flatnonzero(worth & (alone | (needed < (1.0 - evidence.least_gain) * certain)))
     if not len(places):
         return None
-    return int(places[least(upper[places], [choices[j].rank for j in places])])
+    return int(places[least(upper[places], [rank(choices[j]) for j in places])])
 
 
-def _has_promise(one: Candidate) -> bool:
+def _has_promise(one: Recipe) -> bool:
     """Whether its cost could break a promise relative to the target's."""
-    return one.departs and one.method.constrained and one.recipe.limit is None
+    return one.floor < 1.0 and one.method.constrained and one.limit is None
 
 
-def _departs_further(other: Candidate, one: Candidate) -> bool:
+def _departs_further(other: Recipe, one: Recipe) -> bool:
     """Whether it is the same design, or one with a smaller share of the target policy."""
-    same = other.method == one.method and other.recipe.budget == one.recipe.budget
-    same = same and other.recipe.share == one.recipe.share
-    return same and other.recipe.floor <= one.recipe.floor
+    same = other.method == one.method and other.budget == one.budget
+    return same and other.share == one.share and other.floor <= one.floor
 
 
-def _within_budget(evidence: Evidence, one: Candidate) -> Design:
+def _within_budget(evidence: Evidence, one: Recipe) -> Design:
     """The design from all of the logs; for vectors, within its budget in simulated episodes.
 
     If it is not, more is left unspent, once.
     """
-    design = with_simulated_cost(evidence, one.method, design_on_all(evidence, *one))
+    design = with_simulated_cost(evidence, design_on_all(evidence, one))
     simulated = evidence.vectors and design.doubt > 0.0 and _has_promise(one)
     if not simulated or design.keeps_promise or not np.isfinite(design.doubtful_excess):
         return design
-    margin = min(one.recipe.margin + design.doubtful_excess, 1.0)
-    cheaper = replace(one.recipe, margin=margin)
-    return with_simulated_cost(evidence, one.method, design_on_all(evidence, one.method, cheaper))
+    margin = min(one.margin + design.doubtful_excess, 1.0)
+    return with_simulated_cost(evidence, design_on_all(evidence, replace(one, margin=margin)))
 
 
 def _prediction(design: Design, compared: Compared, best: int | None) -> Prediction:
@@ -221,7 +216,9 @@ def behavior_policy(evidence: Evidence, decision: Decision, began: float) -> Beh
     """The behavior policy that was decided on, with its report."""
     target, log, design = evidence.target, evidence.log, decision.design
     obs = evidence.whole.at(0).obs
-    asked = decision.method.tilted or decision.fallback is not None  # more than the target itself
+    asked = (
+        design.recipe.method.tilted or decision.fallback is not None
+    )  # more than the target itself
     drawn = evidence.drawn if asked and np.isfinite(evidence.drawn) else None
     report = Report(
         rows=log.count,
@@ -244,11 +241,11 @@ def behavior_policy(evidence: Evidence, decision: Decision, began: float) -> Beh
     )
     LOGGER.info(
         "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",
-        decision.method.name,
+        design.recipe.method,
         report.prediction.variance,
         report.prediction.cost,
         "" if decision.fallback is None else "; " + decision.fallback,
     )
     fingerprint = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
     critics = design.swept.critics
-    return BehaviorPolicy(target, critics, design.recipe, report, decision.method, fingerprint)
+    return BehaviorPolicy(target, critics, design.recipe, report, fingerprint)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,24 +26,25 @@ import numpy as np
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.behavior.decision import behavior_policy, decide
-from scopeval.behavior.evidence import evidence_of
+from scopeval.behavior.evidence import Learn, evidence_of, learn_of
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
-from scopeval.behavior.methods import KnownModel, Method, method_named
+from scopeval.behavior.methods import METHODS, KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
-from scopeval.behavior.settings import Learn, Settings, learn_of
+from scopeval.behavior.step import Recipe, check_budget
 from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.networks import Networks
+from scopeval.models.protocols import Regression
 from scopeval.models.world import World
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 from scopeval.question.baseline import Baseline, baseline_of
 from scopeval.question.inference import Check
 from scopeval.question.promise import Promise, promises_and_limits
-from scopeval.question.question import question_of
+from scopeval.question.question import Question, discount, question_of
 
 __all__ = ["design", "designs"]
 
@@ -106,19 +107,19 @@ def design(
         return optimal
     if question.horizon is None:
         raise InputError("horizon: needed, expected the number of steps of an episode")
-    settings = Settings(
-        horizon=question.horizon,
-        gamma=1.0 if question.gamma is None else question.gamma,
-        learn=learn_of(learn),
-        constraint=made_by.constraint,
-        seed=seed,
-    )
+    learned, gamma = learn_of(learn), discount(question)
     target, epsilon, limit, budget = question.policy, promised.epsilon, promised.limit, promised.per
     reference = _compared_with(promised, today)
     allowed: AllowedCost | None = None
     if reference is not None or (limit is not None and budget != "state"):
         check_allowed(reference, limit, logged=logs, target=target)
-        allowed = _allowed(logs, target, reference, limit, epsilon, settings)
+        on_policy = Recipe(METHODS["on-policy"], question.horizon, gamma)
+
+        def cost_of(policy: object) -> float:
+            own = designs(logs, policy, [on_policy], learn=learned, seed=seed)["on-policy"]
+            return expected_cost(own, logs)
+
+        allowed = _allowed(cost_of, target, reference, limit, epsilon)
         epsilon, budget, limit = allowed.epsilon, "episode", None
     if epsilon < 0.0:
         _check_frontier(made_by, epsilon, check)
@@ -138,16 +139,24 @@ def design(
         return cheaper if allowed is None else noted(cheaper, allowed)
     asked = check or Check()
     with follow_phases(progress) as report:
-        settings = replace(
-            settings,
-            epsilon=epsilon,
+        recipe = Recipe(
+            made_by,
+            question.horizon,
+            gamma,
+            epsilon,
+            limit,
             floor=FLOOR if asked.floor is None else asked.floor,
-            limit=limit,
             budget="state" if budget is None else budget,
-            least_gain=LEAST_GAIN if asked.least_gain is None else asked.least_gain,
-            progress=report,
         )
-        behavior = designs(logs, target, [made_by], settings)[made_by.name]
+        behavior = designs(
+            logs,
+            target,
+            [recipe],
+            learn=learned,
+            least_gain=LEAST_GAIN if asked.least_gain is None else asked.least_gain,
+            seed=seed,
+            progress=report,
+        )[made_by.name]
     return behavior if allowed is None else noted(behavior, allowed)
 
 
@@ -176,25 +185,37 @@ def _check_frontier(method: Method, epsilon: float, check: Check | None) -> None
 def designs(
     logged: Transitions | World | Iterable[Transitions],
     target: object,
-    methods: Sequence[str | Method],
-    settings: Settings,
+    asked: Sequence[Recipe],
+    *,
+    learn: Regression | Networks | None = None,
+    least_gain: float = LEAST_GAIN,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, BehaviorPolicy]:
-    """Several methods for one target, by name: the logs are read, and a model learned, only once.
+    """Several designs for one target, by method: the logs are read, and a model learned, only once.
 
     Args:
         logged: as for `design`.
         target: as for `design`.
-        methods: their names.
-        settings: the other arguments of `design`.
+        asked: one of each method, with the same horizon and discount.
+        learn: what learns; None: what suits the logs.
+        least_gain: relative variance that a design must save.
+        seed: as for `design`.
+        progress: called with (what, done, total).
     """
     began = time.perf_counter()
-    wanted = [method_named(method) for method in methods]
-    evidence = evidence_of(logged, target, settings, wanted)
-    clear = first_look(evidence, wanted) if isinstance(evidence.regression, Networks) else None
+    for one in asked:
+        check_budget(one.budget, one.limit, one.method.constraint)
+    question = Question((as_policy(target),), asked[0].horizon, asked[0].gamma)
+    evidence = evidence_of(
+        logged, question,
+        learn=learn, least_gain=least_gain, seed=seed, progress=progress, asked=asked,
+    )  # fmt: skip
+    clear = first_look(evidence, asked) if isinstance(evidence.regression, Networks) else None
     if clear is not None:
         evidence, decisions = clear
     else:
-        decisions = {one.name: decide(evidence, one) for one in wanted}
+        decisions = {one.method.name: decide(evidence, one) for one in asked}
     made = {
         name: behavior_policy(evidence, decision, began) for name, decision in decisions.items()
     }
@@ -268,7 +289,7 @@ def check_allowed(
         )
 
 
-def expected_cost(behavior: BehaviorPolicy, logged: Transitions) -> float:
+def expected_cost(behavior: BehaviorPolicy, logged: Any) -> float:
     """The target's expected cost of an episode, by a design's critics at the logged starts."""
     starts = np.asarray(logged.obs)[np.asarray(logged.t) == 0]
     if not len(starts):
@@ -303,19 +324,13 @@ def _compared_with(promise: Promise, baseline: Baseline | None) -> Policy | None
 
 
 def _allowed(
-    logged: Any,
+    cost_of: Callable[[object], float],
     target: object,
     reference: Policy | None,
     limit: float | None,
     epsilon: float,
-    settings: Settings,
 ) -> AllowedCost:
     """What the budget of another policy, or a limit, is relative to the target's own cost."""
-
-    def cost_of(policy: object) -> float:
-        on_policy = designs(logged, policy, ["on-policy"], settings)["on-policy"]
-        return expected_cost(on_policy, logged)
-
     target_cost = cost_of(target)
     if limit is not None:
         most, source = limit, "the limit allows"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
-from scopeval.behavior.methods import Method
+from scopeval._progress import Progress
+from scopeval.arrays import Floats, Ints, as_floats, check_whole
 from scopeval.behavior.price import find_price
-from scopeval.behavior.settings import Settings, choose_regression, varies
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import (
     exchanged_codes,
@@ -28,7 +29,8 @@ from scopeval.behavior.sweep import (
     ratio,
     sweep,
 )
-from scopeval.errors import InputError
+from scopeval.behavior.thresholds import LEAST_GAIN
+from scopeval.errors import DataError, InputError
 from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of, examine
 from scopeval.logs.statistics import LogStatistics
 from scopeval.logs.stream import LoggedStream
@@ -47,7 +49,7 @@ from scopeval.models.rows import Log, Rows, check_batch, gather, gather_stream
 from scopeval.models.simulator import Simulator
 from scopeval.models.table import Table
 from scopeval.models.world import World
-from scopeval.policies.adapters import TabularPolicy, as_policy
+from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
     Observations,
@@ -60,8 +62,11 @@ from scopeval.question.question import Question
 __all__ = [
     "CHECK_ROWS",
     "Evidence",
+    "Learn",
     "evidence_of",
+    "learn_of",
     "thin_out",
+    "varies",
     "with_price",
 ]
 
@@ -75,29 +80,37 @@ class Evidence:
 
     Attributes:
         log: the rows of the log, and their halves.
-        target: pi.
-        settings: what was asked for.
+        question: the target policy, the horizon and the discount.
         regression: how critics are learned.
+        least_gain: relative variance that a design must save.
+        seed: of everything random.
+        progress: called with (what, done, total).
         steps_done: time steps swept so far, and
         steps_expected: about how many there will be.
     """
 
     log: Log
-    target: Policy | ContinuousPolicy
-    settings: Settings
+    question: Question
     regression: Regression | Networks
+    least_gain: float = LEAST_GAIN
+    seed: int = 0
+    progress: Progress | None = None
     steps_done: int = 0
     steps_expected: int = 0
+
+    @property
+    def target(self) -> Policy | ContinuousPolicy:
+        """Pi."""
+        return self.question.policy
 
     @cached_property
     def data(self) -> HalvedData:
         """Data for sweeps; where critics need a model of the world, it is learned now."""
-        regression, settings = self.regression, self.settings
-        question = Question((self.target,), settings.horizon, settings.gamma)
+        log, regression = self.log, self.regression
         if isinstance(regression, Networks):
-            data = regression.sweep_data(self.log, question, settings.seed, settings.progress)
+            data = regression.sweep_data(log, self.question, self.seed, self.progress)
         else:
-            data = _logged(self.log, question, settings.seed, regression)
+            data = _logged(log, self.question, self.seed, regression)
         both = [replace(half, tick=self._tick) for half in data.halves]
         return replace(data, halves=both, whole=replace(data.whole, tick=self._tick))
 
@@ -128,9 +141,9 @@ class Evidence:
 
         A simulator shows all of them; how wrong it is on logged steps is reported apart.
         """
-        rows, seed = self.log.rows, self.settings.seed
+        rows, seed = self.log.rows, self.seed
         if rows.obs.ndim == 1:
-            return table_support(self.whole, self.log, self.target, self.settings.horizon)
+            return table_support(self.whole, self.log)
         if not isinstance(self.regression, Networks):
             return vector_support(rows, single_steps(rows, self.target, seed), seed)
         if isinstance(self.regression.dynamics, Simulator):
@@ -160,73 +173,86 @@ class Evidence:
     def _tick(self) -> None:
         self.steps_done += 1
         total = max(self.steps_expected, self.steps_done)
-        if self.settings.progress is not None:
-            self.settings.progress("design", self.steps_done, total)
+        if self.progress is not None:
+            self.progress("design", self.steps_done, total)
 
 
 def evidence_of(
     logged: Transitions | World | Iterable[Transitions],
-    target: object,
-    settings: Settings,
-    methods: Sequence[Method] = (),
+    question: Question,
+    *,
+    learn: Regression | Networks | None = None,
+    least_gain: float = LEAST_GAIN,
+    seed: int = 0,
+    progress: Progress | None = None,
+    asked: Sequence[Recipe] = (),
 ) -> Evidence:
     """Read the logs and choose how critics are learned.
 
     Args:
         logged: as for `design`.
-        target: as for `design`.
-        settings: what was asked for.
-        methods: to be designed, which tells how long it will take.
+        question: the target policy, the horizon and the discount.
+        learn: what learns; None: what suits the logs.
+        least_gain: relative variance that a design must save.
+        seed: of everything random.
+        progress: called with (what, done, total).
+        asked: designs that will be made, which tells how long it will take.
     """
-    pi = as_policy(target)
-    regression, fold = settings.learn, None
+    pi, horizon, fold = question.policy, question.horizon, None
+    assert horizon is not None
+    seed = check_whole("seed", seed, 0)
+    problem = Problem(horizon, None, pi.states if isinstance(pi, TabularPolicy) else None)
     judged: list[Diagnosis] = []
     if isinstance(logged, LoggedStream):
-        logged = _world_on_disk(logged, pi, settings)
+        logged = _world_on_disk(logged, pi, horizon, learn, seed, progress)
     if isinstance(logged, World):
-        regression, fold = _regression_in(logged, regression), logged.fold
+        learn, fold = _regression_in(logged, learn), logged.fold
         # its copies count once already: the rows must be those that were halved
-        logged = logged.logged.with_notes(_examined(logged.logged, pi, settings, judged).notes)
+        logged = logged.logged.with_notes(_examined(logged.logged, problem, judged).notes)
     elif isinstance(logged, Transitions):
-        logged = _examined(logged, pi, settings, judged)
+        logged = _examined(logged, problem, judged)
     elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream | Mapping | str):
-        logged = _examined_batches(logged, pi, settings, judged)
-    merge = regression is None or isinstance(regression, Table)
+        logged = _examined_batches(logged, problem, judged)
+    merge = learn is None or isinstance(learn, Table)
     if isinstance(logged, LoggedStream) and merge:
-        log = gather_stream(logged, pi, settings.horizon, settings.seed)
+        log = gather_stream(logged, pi, horizon, seed)
     else:
-        log = gather(logged, pi, settings.horizon, settings.seed, merge, fold)
+        log = gather(logged, pi, horizon, seed, merge, fold)
         log = replace(log, doubt=judged[0].doubt if judged else None)
     if isinstance(pi, TabularPolicy) and int(log.rows.obs.max()) < pi.states:
         codes = exchanged_codes(log.rows, pi)
         log = replace(log, notes=(*log.notes, codes)) if codes else log
-    learn = choose_regression(regression, log, pi)
-    evidence = Evidence(log, pi, settings, learn)
-    evidence.steps_expected = settings.horizon * sum(_sweeps(evidence, one) for one in methods)
+    regression = choose_regression(learn, log, pi)
+    evidence = Evidence(log, question, regression, least_gain, seed, progress)
+    evidence.steps_expected = horizon * sum(_sweeps(evidence, one) for one in asked)
     return evidence
 
 
 def _world_on_disk(
-    logged: LoggedStream, target: Policy | ContinuousPolicy, settings: Settings
+    logged: LoggedStream,
+    target: Policy | ContinuousPolicy,
+    horizon: int,
+    learn: Regression | Networks | None,
+    seed: int,
+    progress: Progress | None,
 ) -> World | LoggedStream:
     """A world learned from vectors on disk; other logs as they are."""
-    how = settings.learn
-    own = isinstance(how, Networks) and how.dynamics is None
-    modeled = own or how is None
+    own = isinstance(learn, Networks) and learn.dynamics is None
+    modeled = own or learn is None
     first = next(logged.batches()).log.select(slice(0, 1))
     if not modeled or first.discrete_obs:
         return logged
-    offered = check_batch(first, target, settings.horizon, 0, streamed=False)
+    offered = check_batch(first, target, horizon, 0, streamed=False)
     embedding = embedding_of(target)
     return World.learn(
         logged,
         actions=offered if embedding is None and not isinstance(target, ContinuousPolicy) else None,
         embedding=embedding,
         drawn=target.drawn if isinstance(target, Redraws) else 0,
-        horizon=settings.horizon if varies(how) else None,
-        training=how.training if isinstance(how, Networks) else None,
-        seed=settings.seed,
-        progress=settings.progress,
+        horizon=horizon if varies(learn) else None,
+        training=learn.training if isinstance(learn, Networks) else None,
+        seed=seed,
+        progress=progress,
     )
 
 
@@ -242,31 +268,21 @@ def _regression_in(world: World, regression: Regression | Networks | None) -> Ne
     return replace(regression, dynamics=world.dynamics)
 
 
-def _examined(
-    logged: Transitions,
-    target: Policy | ContinuousPolicy,
-    settings: Settings,
-    judged: list[Diagnosis],
-) -> Transitions:
+def _examined(logged: Transitions, problem: Problem, judged: list[Diagnosis]) -> Transitions:
     """The log, if it does not contradict itself; what is suspicious is noted. Copies count once.
 
     The diagnosis is added to `judged`.
     """
-    states = target.states if isinstance(target, TabularPolicy) else None
-    log, diagnosis = examine(logged, Problem(settings.horizon, None, states))
+    log, diagnosis = examine(logged, problem)
     diagnosis.raise_errors("logs")
     judged.append(diagnosis)
     return log.with_notes(diagnosis.warnings)
 
 
 def _examined_batches(
-    batches: Iterable[Transitions],
-    target: Policy | ContinuousPolicy,
-    settings: Settings,
-    judged: list[Diagnosis],
+    batches: Iterable[Transitions], problem: Problem, judged: list[Diagnosis]
 ) -> Iterator[Transitions]:
     """The batches as they come; refused after the last one if they contradict each other."""
-    states = target.states if isinstance(target, TabularPolicy) else None
     statistics, last = LogStatistics(), None
     for batch in batches:
         if last is not None:
@@ -275,19 +291,20 @@ def _examined_batches(
             statistics.add(batch)
         last = batch
     if last is not None:
-        found = diagnosis_of(statistics.facts(), Problem(settings.horizon, None, states))
+        found = diagnosis_of(statistics.facts(), problem)
         found.raise_errors("logs")
         judged.append(found)
         yield last.with_notes(found.warnings) if isinstance(last, Transitions) else last
 
 
-def _sweeps(evidence: Evidence, method: Method) -> int:
+def _sweeps(evidence: Evidence, asked: Recipe) -> int:
     """About how many a design takes; a price takes some five for each half and the whole.
 
     Two on the halves, two that judge them, one on all logs, and one for `drawn`.
     """
+    method = asked.method
     needed = 5 + method.tilted
-    if not method.has_price or evidence.settings.budget == "state":
+    if not method.has_price or asked.budget == "state":
         return needed
     return needed + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
@@ -319,19 +336,19 @@ def _logged(log: Log, question: Question, seed: int, regression: Regression) -> 
     return HalvedData(each, whole)
 
 
-def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Recipe) -> Recipe:
+def with_price(evidence: Evidence, data: SweepData, recipe: Recipe) -> Recipe:
     """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
     Which episodes there are, only the logged first observations tell: twice the standard error
     that comes from their number is left unspent.
     """
-    if not method.has_price or recipe.budget == "state":
+    if not recipe.method.has_price or recipe.budget == "state":
         return replace(recipe, budget="state")
     unit, root = 1.0, float(np.sqrt(evidence.log.starts.weight.sum()))
 
     def spent(prices: list[float]) -> list[float]:
         nonlocal unit
-        priced = [Kind(method, replace(recipe, price=price)) for price in prices]
+        priced = [Kind(replace(recipe, price=price)) for price in prices]
         swept = sweep(data, line_6(priced), 1 + len(priced))
         unit = float(ratio(swept.variance[0], swept.cost[0]))
         ratios = ratio(swept.cost, swept.cost[0]) + 2.0 * swept.start_spread / root
@@ -351,3 +368,87 @@ def thin_out(rows: Ints, most: int, seed: int) -> Ints:
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng((seed, 12)).choice(rows, most, replace=False))
+
+
+# -- what learns from the logs: as asked, or as suits them -----------------------------------------
+
+#: What ``learn=`` takes: a value, or a regression of your own.
+Learn = Table | Networks | Simulator | Regression
+
+#: Largest table (states times actions) that is tried.
+MOST_PAIRS = 50_000_000
+
+
+def learn_of(learn: Learn | None) -> Regression | Networks | None:
+    """What was given as ``learn=``; None: it is chosen when the logs are known.
+
+    Raises:
+        InputError: it is nothing that learns.
+    """
+    if isinstance(learn, Simulator):
+        return Networks(dynamics=learn)
+    if learn is None or isinstance(learn, Regression | Networks):
+        return learn
+    raise InputError(
+        f"learn: got {learn!r:.60}, expected Table(...) for state numbers, Networks(...) for "
+        "vectors, Simulator(step), or a Regression of your own; try to leave it out"
+    )
+
+
+def varies(learn: object) -> bool:
+    """Whether rewards or dynamics depend on t beyond the observation, as it was stated."""
+    return bool(getattr(learn, "time_varying", False))
+
+
+def choose_regression(
+    learn: Regression | Networks | None, log: Log, target: Policy | ContinuousPolicy
+) -> Regression | Networks:
+    """The regression that was asked for, if it suits the log and the target."""
+    discrete = log.rows.obs.ndim == 1
+    states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
+    if states is not None and isinstance(target, TabularPolicy):
+        if states > target.states:
+            raise DataError(
+                f"logs: holds state {states - 1}, the target's table covers 0.."
+                f"{target.states - 1}; expected a log of the target's problem"
+            )
+        states = target.states
+    if states is not None and states * log.actions > MOST_PAIRS:
+        raise DataError(
+            f"logs: holds state {states - 1}, a table would need {states * log.actions:,} "
+            f"entries per time step, expected at most {MOST_PAIRS:,}; try numbering the states "
+            "from 0 without gaps, or vectors"
+        )
+    if learn is None:
+        learn = Table() if discrete else Networks()
+    if isinstance(target, ContinuousPolicy) and not isinstance(learn, Networks):
+        raise InputError(
+            f"learn: got {learn.name!r} for continuous actions, expected Networks(), or leave it "
+            "out"
+        )
+    if discrete and isinstance(learn, Networks):
+        raise InputError(
+            "learn: Networks need observations that are vectors, the log holds state numbers; try "
+            "Table()"
+        )
+    if isinstance(learn, Table):
+        if not discrete:
+            raise InputError(
+                "learn: Table needs state numbers, the log holds vectors; try Networks()"
+            )
+        if learn.states is None:
+            features = _features(learn.features, states)
+            return replace(learn, states=states, features=features)
+    return learn
+
+
+def _features(features: NDArray[Any] | None, states: int | None) -> Floats | None:
+    if features is None:
+        return None
+    points = as_floats("features", features, ndim=(2,), axes=("s", "feature"))
+    if len(points) != states or points.shape[1] == 0:
+        raise InputError(
+            f"features: got shape {points.shape}, expected [{states}, d], one row of coordinates "
+            "per state"
+        )
+    return points

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def digest(behavior: BehaviorPolicy) -> str:
     Raises:
         InputError: critics that no file can hold.
     """
-    found = hashlib.sha256(repr(sorted(asdict(behavior.recipe).items())).encode())
+    found = hashlib.sha256(repr(sorted(behavior.recipe.record().items())).encode())
     for name, array in sorted(_critics_of(behavior).items()):
         found.update(f"{name}{array.dtype.str}{array.shape}".encode())
         found.update(np.ascontiguousarray(array).data)

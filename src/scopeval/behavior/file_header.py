@@ -12,10 +12,9 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scopeval.arrays import is_number
-from scopeval.behavior.methods import method_named
+from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.promised_cost import check_promised
-from scopeval.behavior.settings import check_budget, check_epsilon
-from scopeval.behavior.step import Recipe
+from scopeval.behavior.step import Recipe, check_budget, check_epsilon
 from scopeval.behavior.summary import Report
 from scopeval.errors import DataError
 
@@ -61,7 +60,7 @@ class FileHeader:
         content = {
             "format": FORMAT,
             "kind": self.kind,
-            "recipe": asdict(self.recipe),
+            "recipe": self.recipe.record(),
             "report": asdict(self.report),
             "fingerprint": {"table": self.table} if self.fingerprinted else None,
         }
@@ -86,7 +85,7 @@ class FileHeader:
             )
         if content["kind"] not in ("table", "model"):
             raise ValueError(f"critics of kind {_short(content['kind'])}")
-        recipe = _record(Recipe, "recipe", content["recipe"])
+        recipe = _recipe(content["recipe"])
         check_recipe(recipe)
         report = _record(Report, "report", content["report"])
         if report.promise is not None:
@@ -104,13 +103,24 @@ class FileHeader:
 # -- recipe ----------------------------------------------------------------------------------------
 
 
+def _recipe(value: Any) -> Recipe:
+    """From JSON; what a file of any format has must be there."""
+    stated = {"method", "epsilon", "horizon", "gamma", "floor", "margin", "constraint", "limit"}
+    if not isinstance(value, dict) or not stated <= set(value):
+        raise ValueError(f"recipe is {_short(value)}, expected {', '.join(sorted(stated))}")
+    constraint = _decoded(str, "constraint", value["constraint"])
+    rest = {name: x for name, x in value.items() if name != "constraint"}
+    recipe: Recipe = _record(Recipe, "recipe", rest)
+    return replace(recipe, method=replace(recipe.method, constraint=constraint))
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Refuse a recipe that `design` would never make.
 
     Raises:
         ValueError: (or `InputError`, which is one) names the field.
     """
-    method_named(recipe.method)
+    method_named(recipe.method.name)
     for name, holds in (
         ("epsilon", recipe.epsilon <= LARGEST_EPSILON),
         ("horizon", type(recipe.horizon) is int and 1 <= recipe.horizon <= LONGEST_HORIZON),
@@ -118,17 +128,16 @@ def check_recipe(recipe: Recipe) -> None:
         ("floor", _within(recipe.floor, 1.0)),
         ("margin", _within(recipe.margin, 1.0)),
         ("share", _within(recipe.share, 1.0)),
-        ("constraint", recipe.constraint in ("behavior", "target")),
         ("limit", recipe.limit is None or _within(recipe.limit)),
         ("price", _within(recipe.price)),
         ("cap", recipe.cap is None or (_within(recipe.cap) and recipe.cap > 0)),
         ("prices", (recipe.prices is None) == (recipe.budget != "weighted")),
     ):
         if not holds:
-            raise ValueError(f"{name} is {_short(asdict(recipe)[name])}, out of range")
+            raise ValueError(f"{name} is {_short(recipe.record()[name])}, out of range")
     if recipe.prices is None:
         check_epsilon(recipe.epsilon)
-        check_budget(recipe.budget, recipe.limit, recipe.constraint)
+        check_budget(recipe.budget, recipe.limit, recipe.method.constraint)
     else:
         _check_weighted(recipe, *recipe.prices)
 
@@ -145,8 +154,8 @@ def _check_weighted(recipe: Recipe, low: float, ratio: float, count: int) -> Non
         raise ValueError(f"prices are {_short((low, ratio, count))}")
     if not (is_number(recipe.epsilon) and recipe.epsilon > -1.0):
         raise ValueError(f"epsilon is {_short(recipe.epsilon)}, expected more than -1")
-    if recipe.limit is not None or recipe.constraint != "behavior":
-        raise ValueError(f"limit {_short(recipe.limit)}, constraint {recipe.constraint}")
+    if recipe.limit is not None or recipe.method.constraint != "behavior":
+        raise ValueError(f"limit {_short(recipe.limit)}, constraint {recipe.method.constraint}")
 
 
 def _within(value: Any, most: float = math.inf) -> bool:
@@ -163,6 +172,8 @@ def _decoded(kind: Any, name: str, value: Any) -> Any:
     Raises:
         ValueError: it is of another type.
     """
+    if kind is Method:
+        return method_named(_decoded(str, name, value))
     if is_dataclass(kind):
         return _record(kind, name, value)
     if get_origin(kind) is UnionType:

@@ -17,7 +17,7 @@ import numpy as np
 from scopeval.behavior.candidates import own_promise
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Recipe
 from scopeval.models.model_critic import Study
 from scopeval.models.networks import Networks
 from scopeval.models.training import Training
@@ -34,13 +34,13 @@ PATHS, STUDY_PATHS, STUDY_STEPS = 150, 500, 300
 
 
 def first_look(
-    logged: Evidence, methods: Sequence[Method]
+    logged: Evidence, asked: Sequence[Recipe]
 ) -> tuple[Evidence, dict[str, Decision]] | None:
     """Evidence of a first look and decisions by it, if all of them clearly fall back.
 
     Args:
         logged: the logs, of which nothing is learned yet.
-        methods: to decide about.
+        asked: designs to decide about.
 
     Returns:
         None if there may be something to gain, or there is nothing to save: no model has to be
@@ -50,23 +50,22 @@ def first_look(
     if not isinstance(regression, Networks) or not regression.first_look:
         return None
     rows = len(logged.log.rows) // 2
-    if regression.dynamics is not None or not all(method.tilted for method in methods):
+    if regression.dynamics is not None or not all(one.method.tilted for one in asked):
         return None
     if sum(how.schedule(rows).steps for how in regression.trainings) < 3 * STEPS:
         return None
-    quiet = replace(logged.settings, progress=None)
-    evidence = replace(logged, regression=_shortened(regression), settings=quiet)
+    evidence = replace(logged, regression=_shortened(regression), progress=None)
     decisions: dict[str, Decision] = {}
-    for method in methods:
+    for one in asked:
         shown = evidence.support >= SUPPORT
-        if shown and own_promise(evidence, method) < 1.0 - evidence.settings.least_gain:
+        if shown and own_promise(evidence, one) < 1.0 - evidence.least_gain:
             return None
-        decision = decide(evidence, method)
+        decision = decide(evidence, one)
         if decision.fallback is None or not _is_clear(evidence, decision):
             return None
         reason = f"{decision.fallback} (A first look showed this; nothing was learned in full)"
         others = tuple(note for note in decision.warnings if note != decision.fallback)
-        decisions[method.name] = replace(decision, fallback=reason, warnings=(*others, reason))
+        decisions[one.method.name] = replace(decision, fallback=reason, warnings=(*others, reason))
     return evidence, decisions
 
 
@@ -74,7 +73,7 @@ def _is_clear(evidence: Evidence, decision: Decision) -> bool:
     """Whether more training would hardly change the decision to fall back."""
     if evidence.support < SUPPORT:
         return True
-    least = 1.0 - evidence.settings.least_gain
+    least = 1.0 - evidence.least_gain
     return least <= decision.promised < np.inf  # infinite: nothing was checked
 
 

@@ -18,7 +18,7 @@ from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number, least
 from scopeval.behavior.advice import too_little_support
 from scopeval.behavior.decision import Decision, behavior_policy, decide
-from scopeval.behavior.evidence import Evidence, evidence_of
+from scopeval.behavior.evidence import Evidence, Learn, evidence_of, learn_of
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
 from scopeval.behavior.methods import (
     METHODS,
@@ -29,7 +29,6 @@ from scopeval.behavior.methods import (
 )
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.priced_designs import PricedDesign, PricedDesigns
-from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Kind, line_6, ratio, sweep
@@ -45,7 +44,7 @@ from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 from scopeval.question.inference import Check
 from scopeval.question.promise import check_multiple
-from scopeval.question.question import question_of
+from scopeval.question.question import discount, question_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +89,7 @@ class Frontier:
         self,
         evidence: Evidence,
         decision: Decision,
-        recipes: Sequence[tuple[Method, Recipe]],
+        recipes: Sequence[Recipe],
         warnings: tuple[str, ...],
         prices: int,
     ) -> None:
@@ -102,8 +101,7 @@ class Frontier:
         unit = unit if unit > 0 else 1.0
         self.warnings = warnings if costs else (*warnings, NO_COST)
         self._designs = [
-            PricedDesigns(evidence, method, recipe, unit, prices)
-            for method, recipe in (recipes if costs else ())
+            PricedDesigns(evidence, recipe, unit, prices) for recipe in (recipes if costs else ())
         ]
         self.points = envelope([one.points for one in self._designs], self._itself)
         if self._designs and not any(one.points for one in self._designs):
@@ -120,9 +118,8 @@ class Frontier:
         """The points, and where ODI lies, as the critics predict it."""
         if not self.points:
             return Curve()
-        e, odi = self._evidence, METHODS["odi"]
-        recipe = replace(self._designs[0].recipe, method="odi", epsilon=0.0, cap=None)
-        swept = sweep(e.whole, line_6([Kind(odi, recipe)]), 2)
+        recipe = replace(self._designs[0].recipe, method=METHODS["odi"], epsilon=0.0, cap=None)
+        swept = sweep(self._evidence.whole, line_6([Kind(recipe)]), 2)
         both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
         variance, cost = (float(x) for x in both)
         return Curve(self.points, (variance, cost))
@@ -216,7 +213,7 @@ class Frontier:
         itself = self._itself
         if self._decision.design.recipe.floor < 1.0:
             return priced.point.safe_variance < itself.variance
-        most = (1.0 - self._evidence.settings.least_gain) * itself.variance
+        most = (1.0 - self._evidence.least_gain) * itself.variance
         return designs.confirmed_variance(priced.point) < most
 
     def _why_not_at(self, cost: float, tried: Sequence[Point]) -> str:
@@ -274,7 +271,7 @@ class Frontier:
             curve=self.curve,
         )
         mark = take_fingerprint(target, recipe.horizon, evidence.logged_obs)
-        return BehaviorPolicy(target, swept.critics, recipe, report, designs.method, mark)
+        return BehaviorPolicy(target, swept.critics, recipe, report, mark)
 
     # -- showing -----------------------------------------------------------------------------
 
@@ -393,69 +390,44 @@ def frontier(
         return exact
     if asked.horizon is None:
         raise InputError("horizon: needed, expected the number of steps of an episode")
-    with follow_phases(progress) as watched:
-        return _learned_frontier(
-            logs,
-            asked.policy,
-            chosen,
-            Settings(
-                horizon=asked.horizon,
-                gamma=1.0 if asked.gamma is None else asked.gamma,
-                learn=learn_of(learn),
-                floor=LEAST_SHARE if given.floor is None else given.floor,
-                constraint=chosen.constraint,
-                seed=seed,
-                progress=watched,
-            ),
-            cap,
-            points,
-            own_floor=given.floor is not None,
-        )
+    recipe = Recipe(
+        chosen,
+        asked.horizon,
+        discount(asked),
+        floor=LEAST_SHARE if given.floor is None else given.floor,
+    )
+    with follow_phases(progress) as watched, one_blas_thread():  # threads of our own share the work
+        evidence = evidence_of(logs, asked, learn=learn_of(learn), seed=seed, progress=watched)
+        if isinstance(evidence.regression, Networks) and given.floor is None:
+            recipe = replace(recipe, floor=MODEL_SHARE)
+        return _learned_frontier(evidence, recipe, cap, points)
 
 
-@one_blas_thread()  # threads of our own share the work
 def _learned_frontier(
-    logs: Transitions | World | Iterable[Transitions],
-    target: object,
-    method: Method,
-    settings: Settings,
-    cap: float,
-    points: int | None,
-    *,
-    own_floor: bool,
+    evidence: Evidence, asked: Recipe, cap: float, points: int | None
 ) -> Frontier:
-    evidence = evidence_of(logs, target, settings)
-    model = isinstance(evidence.regression, Networks)
-    if model and not own_floor:
-        evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
-    decision = decide(evidence, method)
-    chosen, warnings = [decision.method], decision.warnings
-    if decision.design.recipe.floor >= 1.0:
+    method, decision = asked.method, decide(evidence, asked)
+    best, warnings = decision.design.recipe, decision.warnings
+    chosen = [best.method]
+    if best.floor >= 1.0:
         # where no departure is confirmed, one may still save cost: the cross-check of every point
         # decides, which logs must be able to (tables' too: a point departs further than a design)
         possible = evidence.support >= LEAST_SUPPORT and evidence.log.doubt is None
         chosen = [method] if possible else []
         if possible and method.control_variate:
             chosen.append(without_control_variate(method))
-        if not decision.method.tilted and possible:
+        if not best.method.tilted and possible:
             warnings = (ONLY_CHEAPER,)
-        elif decision.method.tilted and not possible:
+        elif best.method.tilted and not possible:
             warnings = (*warnings, too_little_support(evidence))
-    elif decision.method != method:
+    elif best.method != method:
         chosen.append(method)  # a control variate that does not pay there may pay below
-    share = decision.design.recipe.share
-    if share not in evidence.caution.shares:
-        share = 1.0  # a part of the control variate is for the target policy itself
+    # a part of the control variate may be for the target policy itself
+    share = best.share if best.share in evidence.caution.shares else 1.0
     recipes = [
-        (
-            one,
-            replace(
-                evidence.settings.recipe(one.name),
-                share=share if one == decision.method else 1.0,
-                cap=cap,
-            ),
-        )
+        replace(asked, method=one, share=share if one == best.method else 1.0, cap=cap)
         for one in chosen
     ]
+    model = isinstance(evidence.regression, Networks)
     many = points if points is not None else (MODEL_PRICES if model else PRICES)
     return Frontier(evidence, decision, recipes, warnings, many)

@@ -76,6 +76,9 @@ class Method:
                 f"constraint: got {self.constraint!r}, expected 'behavior' or 'target'"
             )
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def has_price(self) -> bool:
         """Whether a price of cost can take the place of a budget in every state."""
@@ -120,7 +123,8 @@ def method_named(name: str | Method) -> Method:
 
 def without_control_variate(method: Method) -> Method:
     """The method to use when the logs do not support a control variate."""
-    return METHODS["scope" if method.constrained else "odi"]
+    plain = METHODS["scope" if method.constrained else "odi"]
+    return replace(plain, constraint=method.constraint)
 
 
 # -- models that are known -------------------------------------------------------------------------

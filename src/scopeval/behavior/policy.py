@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
-from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.promised_cost import PromisedCost
-from scopeval.behavior.step import LARGEST, Recipe, StepResult, Weigher
+from scopeval.behavior.step import LARGEST, Recipe, StepResult, weigh_rows
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.errors import InputError
@@ -75,7 +74,6 @@ class BehaviorPolicy:
         critics: Sequence[Critic],
         recipe: Recipe,
         report: Report,
-        method: Method | None = None,
         fingerprint: Fingerprint | None = None,
     ) -> None:
         self.target = target
@@ -87,8 +85,6 @@ class BehaviorPolicy:
         self._identity: Identity | None = None
         self.counts = Counts()
         self._grid = None if recipe.prices is None else PriceGrid(*recipe.prices)
-        self._method: Method = method_named(recipe.method) if method is None else method
-        self._weigher = Weigher(self._method, recipe)
         self._normalized = isinstance(target, TabularPolicy | CallablePolicy | TorchPolicy)
         #: By time step: rows asked for, and then line 6 at every state (`_looked_up`).
         self._asked: dict[int, int] = {}
@@ -141,7 +137,9 @@ class BehaviorPolicy:
         return self._weighing(whole)
 
     def _weighing(self, step: StepResult) -> Weighing:
-        return Weighing(step.mu, step.control if self._method.control_variate else None, step.why)
+        return Weighing(
+            step.mu, step.control if self.recipe.method.control_variate else None, step.why
+        )
 
     def cost_to_go(self, obs: Observations, t: int) -> Floats:
         """The target's expected cost from here on, for every action [B, A].
@@ -203,7 +201,7 @@ class BehaviorPolicy:
             probability=probability,
             target_probability=by_target,
             control=control,
-            baseline=float(offered.probs[0] @ b) if self._method.control_variate else 0.0,
+            baseline=float(offered.probs[0] @ b) if self.recipe.method.control_variate else 0.0,
             uniform=uniform,
         )
 
@@ -255,8 +253,8 @@ class BehaviorPolicy:
                 return found
         e = self._estimates(t, obs, pi, actions)
         if self._grid is not None and weight is not None:
-            return weigh_weighted(self._method, self.recipe, self._grid, pi, e, t, weight)
-        return self._weigher.rows(pi, e)
+            return weigh_weighted(self.recipe, self._grid, pi, e, t, weight)
+        return weigh_rows(self.recipe, pi, e)
 
     def _looked_up(self, t: int, obs: Observations, pi: Floats) -> StepResult | None:
         """Rows of a table that holds line 6 at every state; the same bits as solving it again.
@@ -276,7 +274,7 @@ class BehaviorPolicy:
             probs = target.probs(every, t)
             if probs.shape[1] != critic.q.shape[1]:
                 return None
-            self._tables[t] = probs, self._weigher.rows(probs, critic.at(every))
+            self._tables[t] = probs, weigh_rows(self.recipe, probs, critic.at(every))
         probs, table = self._tables[t]
         rows = np.asarray(obs)
         if len(rows) == 1:  # a controller may be waiting
@@ -358,9 +356,7 @@ class BehaviorPolicy:
 
     def summary(self) -> str:
         """What a person should know before running it."""
-        return summary_of(
-            self.recipe, self.report, self._method, self.counts, self._simulator_error()
-        )
+        return summary_of(self.recipe, self.report, self.counts, self._simulator_error())
 
     def _simulator_error(self) -> str | None:
         """The last error of a simulator that stands for the dynamics."""
@@ -370,7 +366,7 @@ class BehaviorPolicy:
     def __repr__(self) -> str:
         p = self.report.prediction
         return (
-            f"BehaviorPolicy(method={self.recipe.method!r}, horizon={self.recipe.horizon}, "
+            f"BehaviorPolicy(method={self.recipe.method.name!r}, horizon={self.recipe.horizon}, "
             f"predicted variance {p.variance:.3f}, predicted cost {p.cost:.3f})"
         )
 

@@ -31,7 +31,6 @@ from scopeval.arrays import Floats
 from scopeval.behavior.cost_error import CostError, cost_error, mean_error, sweep_recorded
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.frontier_point import Point
-from scopeval.behavior.methods import Method
 from scopeval.behavior.price import approach
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import Swept, ratio, sweep
@@ -86,17 +85,17 @@ class Judged:
         return max(self.read(self.more_cost, place), 0.0) + self.read(self.room, place)
 
 
-def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -> Judged:
+def judge(evidence: Evidence, recipe: Recipe, grid: PriceGrid) -> Judged:
     """Design at all prices from all logs, and from each half to be judged by the other."""
     e, many = evidence, 1 + grid.count
-    follow = follow_prices(method, recipe, grid)
+    follow = follow_prices(recipe, grid)
     whole = sweep(pooled(e.whole), follow, many)
     more, costs = np.zeros((2, 2, grid.count)), []
     some = np.arange(0, grid.count, EVERY)
     errors: list[list[CostError]] = []
     for k in range(2):
         half, mine = sweep_recorded(e, pooled(e.halves[k]), follow, grid)
-        fixed = follow_fixed_prices(method, recipe, grid, half.critics)
+        fixed = follow_fixed_prices(recipe, grid, half.critics)
         if mine is not None:  # tables: the same states, so that mu is known already
             fixed = mine.following(grid, recipe.gamma)
         other = e.halves[1 - k]
@@ -145,18 +144,15 @@ class PricedDesigns:
     """The designs of one method at all prices.
 
     Attributes:
-        method: with or without a control variate.
-        recipe: floor, share of the control variate, cap.
+        recipe: method, with or without a control variate; its share, floor, cap.
         points: from the least variance to the least cost; only those that held-out logs bear out.
         first: the point of least variance, offered or not.
     """
 
-    def __init__(
-        self, evidence: Evidence, method: Method, recipe: Recipe, unit: float, prices: int
-    ) -> None:
-        self._evidence, self.method, self.recipe = evidence, method, recipe
+    def __init__(self, evidence: Evidence, recipe: Recipe, unit: float, prices: int) -> None:
+        self._evidence, self.recipe = evidence, recipe
         self._grid = PriceGrid.around(unit, DECADES, prices)
-        judged = self._judged = judge(evidence, method, recipe, self._grid)
+        judged = self._judged = judge(evidence, recipe, self._grid)
         every = [
             Point(
                 float(price),
@@ -211,13 +207,13 @@ class PricedDesigns:
         With tables its variance and cost are those of what runs between two prices. It is checked
         without the cap: what held-out logs say more is carried over.
         """
-        method, recipe, e = self.method, self.recipe, self._evidence
+        recipe, e = self.recipe, self._evidence
         grid, k = self._grid.within_cap(price, recipe.cap)
-        follow = follow_prices(method, recipe, grid, price)
+        follow = follow_prices(recipe, grid, price)
         swept = runs = sweep(pooled(e.whole), follow, 1 + grid.count)
         if isinstance(e.regression, Table):
             finer, k = grid.refined(FINER, price / LEAST_WEIGHT**2), FINER * k
-            follow = follow_fixed_prices(method, recipe, grid, swept.critics, price, finer)
+            follow = follow_fixed_prices(recipe, grid, swept.critics, price, finer)
             runs = sweep(pooled(e.whole), follow, 1 + finer.count)
         variance, cost = (float(ratio(x[1 + k], x[0])) for x in (runs.variance, runs.cost))
         free, place = self._judged, self._place(price)

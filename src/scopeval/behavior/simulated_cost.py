@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats
 from scopeval.behavior.candidates import Design
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.methods import Method
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import SLACK
 from scopeval.models.dynamics import StepModel
@@ -42,7 +41,7 @@ class SimulatedCost(NamedTuple):
     error: float
 
 
-def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> Design:
+def with_simulated_cost(evidence: Evidence, design: Design) -> Design:
     """The design with its simulated cost; one standard error is added to the doubt about it.
 
     As many episodes as the critics have serve for a cost that is clearly within its budget, and
@@ -50,23 +49,23 @@ def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> D
     policy itself is run.
     """
     regression = evidence.regression
-    if not isinstance(regression, Networks) or not method.constrained:
+    if not isinstance(regression, Networks) or not design.recipe.method.constrained:
         return design
     if design.recipe.floor >= 1.0 or not regression.simulates_costs:
         return design
     if isinstance(regression.dynamics, Simulator):  # its steps may take long
         return design
     allowed = 1.0 + design.recipe.epsilon + SLACK
-    simulated = simulated_cost(evidence, method, design, regression.paths)
+    simulated = simulated_cost(evidence, design, regression.paths)
     if simulated.cost + 2.0 * simulated.error > allowed:
-        simulated = simulated_cost(evidence, method, design, 4 * regression.paths)
+        simulated = simulated_cost(evidence, design, 4 * regression.paths)
     return replace(design, cost=simulated.cost, doubt=design.doubt + simulated.error)
 
 
-def simulated_cost(evidence: Evidence, method: Method, design: Design, paths: int) -> SimulatedCost:
+def simulated_cost(evidence: Evidence, design: Design, paths: int) -> SimulatedCost:
     """Simulate episodes of mu, and as many of pi, in the mean of the models of both halves."""
-    mine = _episodes(evidence, method, design, paths, own=False)
-    target = _episodes(evidence, method, design, paths, own=True)
+    mine = _episodes(evidence, design, paths, own=False)
+    target = _episodes(evidence, design, paths, own=True)
     mean = float(target.mean())
     if not mean > 0.0:
         return SimulatedCost(design.cost, 0.0)
@@ -75,12 +74,10 @@ def simulated_cost(evidence: Evidence, method: Method, design: Design, paths: in
     return SimulatedCost(cost, float(apart.std(ddof=1)) / np.sqrt(len(apart)) / mean)
 
 
-def _episodes(
-    evidence: Evidence, method: Method, design: Design, paths: int, *, own: bool
-) -> Floats:
+def _episodes(evidence: Evidence, design: Design, paths: int, *, own: bool) -> Floats:
     """Costs of episodes, less the chance of their actions; `own`: of the target policy."""
-    settings, target = evidence.settings, evidence.target
-    rng = np.random.default_rng((settings.seed, 27))
+    target, gamma = evidence.target, design.recipe.gamma
+    rng = np.random.default_rng((evidence.seed, 27))
     obs = first_observations(evidence.log.starts, paths, rng)
     total, going, discount = np.zeros(paths), np.arange(paths), 1.0
     for t, critic in enumerate(design.swept.critics):
@@ -92,11 +89,11 @@ def _episodes(
         e = critic.given(obs, ahead, critic.model.returns.at(ahead.next_obs, t))
         mu, q = offered.probs, e.cost_target
         if not own:
-            mu, q = weigh_rows(method, design.recipe, mu, e).mu, e.cost_behavior[..., -1]
+            mu, q = weigh_rows(design.recipe, mu, e).mu, e.cost_behavior[..., -1]
         every, taken = np.arange(len(obs)), draw_actions(mu, rng.random(len(obs)))
         expected = (mu * q).sum(axis=1) - q[every, taken]
         total[going] += discount * (ahead.cost[every, taken] + expected)
-        discount *= settings.gamma
+        discount *= gamma
         goes_on = np.flatnonzero(rng.random(len(obs)) >= ahead.end[every, taken])
         action = np.ascontiguousarray(offered.actions[every, taken])
         following = obs.copy()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scopeval.behavior.frontier_point import Curve, draw_curve
-from scopeval.behavior.methods import Method
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import Recipe
 from scopeval.notebook.card import Card
@@ -92,14 +91,14 @@ def support_in_words(report: Report) -> str:
     return share + "as near to the logs as held-out logged steps"
 
 
-def what_runs(recipe: Recipe, report: Report, method: Method) -> str:
+def what_runs(recipe: Recipe, report: Report) -> str:
     """The first line: what will run, and why."""
     p = report.prediction
     if report.fallback is not None:
         return f"Runs your own policy: the logs confirm no design: {report.fallback}"
-    if not method.tilted:
+    if not recipe.method.tilted:
         return "Runs your own policy, as was asked (on-policy)"
-    if recipe.floor >= 1.0 and method.control_variate:
+    if recipe.floor >= 1.0 and recipe.method.control_variate:
         return (
             f"Use it: {p.variance:.2f} of the variance at the cost of your own policy, which runs "
             "itself; a control variate saves the rest"
@@ -107,27 +106,24 @@ def what_runs(recipe: Recipe, report: Report, method: Method) -> str:
     return f"Use it: {p.variance:.2f} of the variance at {p.cost:.2f} of the cost"
 
 
-def summary_of(
-    recipe: Recipe, report: Report, method: Method, counts: Counts, trouble: str | None
-) -> str:
+def summary_of(recipe: Recipe, report: Report, counts: Counts, trouble: str | None) -> str:
     """A design in words: what a person should know before running it.
 
     Args:
         recipe: how mu follows from the critics.
         report: what was learned.
-        method: that is run.
         counts: how often it was asked so far.
         trouble: the last error of a simulator, if one stands for the dynamics.
     """
     p = report.prediction
     spent = f"cost budget binds    in {report.binding:.1%} of the logged states"
-    if recipe.budget == "episode" and method.constrained:
+    if recipe.budget == "episode" and recipe.method.constrained:
         spent = f"cost budget          one for whole episodes, at a price of {recipe.price:.3g}"
     if recipe.budget == "weighted":
         spent = f"cost has a price of   {recipe.price:.3g}; no weight exceeds {recipe.cap:g}"
     doubt = f"with its doubt: {p.safe_cost:.3f}; " if recipe.budget == "weighted" else ""
     lines = [
-        what_runs(recipe, report, method),
+        what_runs(recipe, report),
         f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
         f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
         f"({report.regression}, {report.seconds:.1f} s)",
@@ -145,7 +141,7 @@ def summary_of(
             f"  origin of variance   {report.drawn:.0%} the target policy's own draws of actions, "
             f"{1.0 - report.drawn:.0%} the environment"
         )
-    if method.control_variate and recipe.share < 1.0:
+    if recipe.method.control_variate and recipe.share < 1.0:
         lines.append(
             f"  control variate      uses {recipe.share:.0%} of the estimated differences between "
             "actions"

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.models.protocols import Critic, SweepData
 from scopeval.models.rows import Log, Rows
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.drawing import draw_actions
-from scopeval.policies.protocols import ContinuousPolicy, Policy, offer, probs_of
+from scopeval.policies.protocols import ContinuousPolicy, Policy, offer
 
 __all__ = [
     "USUAL",
@@ -66,16 +65,13 @@ class Steps(NamedTuple):
         return Steps(self.obs[which], self.action[which])
 
 
-def table_support(
-    data: SweepData, log: Log, target: Policy | ContinuousPolicy, horizon: int
-) -> float:
+def table_support(data: SweepData, log: Log) -> float:
     """Support for state numbers.
 
     Borrowed rows lead on, but do not count as logged. Where nothing is known of a pair, all that
     would follow is lost.
     """
-    A, points = log.actions, data.at(0)
-    assert isinstance(target, Policy)
+    A, points, horizon = log.actions, data.at(0), data.horizon
     S = len(points.obs)
     here = points.initial
     shown, total = 0.0, float(horizon)
@@ -84,7 +80,7 @@ def table_support(
         pair = rows.obs * A + rows.action
         count = np.bincount(pair, rows.weight, S * A)
         logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
-        step = (here[:, None] * probs_of(target, points.obs, t)).ravel()
+        step = (here[:, None] * points.target(data.question.policy, t)).ravel()
         shown += float(step @ logged)
         flow = step[pair] * rows.weight / count[pair]
         here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)
@@ -201,8 +197,6 @@ def _distances(near: Steps, steps: Steps) -> Floats:
 
 def unseen_cost(
     data: SweepData,
-    target: Policy | ContinuousPolicy,
-    method: Method,
     recipe: Recipe,
     critics: Sequence[Critic],
 ) -> float:
@@ -221,13 +215,11 @@ def unseen_cost(
 
     Args:
         data: all of the logs.
-        target: pi.
-        method: of the design.
         recipe: how mu follows from the critics.
         critics: of all time steps.
     """
     points = data.at(0)
-    if points.obs.ndim > 1 or not method.tilted:
+    if points.obs.ndim > 1 or not recipe.method.tilted:
         return 0.0
     left = [np.bincount(rows.obs, rows.weight, len(points.obs)) > 0 for rows in data.rows]
     if len(left) == 1 and left[0][data.rows[0].next_obs[data.rows[0].alive > 0]].all():
@@ -237,12 +229,12 @@ def unseen_cost(
     for t, critic in enumerate(critics):
         step = min(t, len(data.rows) - 1)
         lost = ~left[step]
-        pi = np.ascontiguousarray(points.target(target, t))
+        pi = np.ascontiguousarray(points.target(data.question.policy, t))
         e = points.estimates(critic)
         v_cost = (pi * e.cost_target).sum(axis=1)
         cost = cost if t else float(points.initial @ v_cost)
         doubt += float((np.abs(under_mu - under_pi) * v_cost)[lost].sum())
-        mu = weigh_rows(method, recipe, pi, e).mu
+        mu = weigh_rows(recipe, pi, e).mu
         under_pi = _after(data.rows[step], np.where(lost, 0.0, under_pi), pi)
         under_mu = _after(data.rows[step], np.where(lost, 0.0, under_mu), mu)
     return doubt / cost if cost > 0 else 0.0

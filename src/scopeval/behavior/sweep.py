@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
-from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.models.protocols import Critic, Estimates, Points, SweepData, Targets
 from scopeval.question.question import discount
@@ -169,7 +168,6 @@ class Kind(NamedTuple):
     Line 6 is solved once, for the first share: it looks ahead to what follows with that one.
     """
 
-    method: Method
     recipe: Recipe
     floors: tuple[float, ...] = ()  # the shares; none: the recipe's own
 
@@ -187,14 +185,14 @@ def line_6(kinds: Sequence[Kind], critics: Sequence[Critic] | None = None) -> Fo
         critics: of all time steps; None: those of the sweep itself. In a cross-check they are what
             another sweep with the same kinds learned from other logs, and mu and b are given.
     """
+    solved_for = [(replace(kind.recipe, floor=0.0), kind.shares) for kind in kinds]
 
     def behaviors(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         said = e if critics is None else points.estimates(critics[t])
         followed = [followed_target(pi, e)]
-        for kind in kinds:
-            bare = replace(kind.recipe, floor=0.0)
-            solved, b, why = weigh_rows(kind.method, bare, pi, said.following(len(followed)))
-            for share in kind.shares:
+        for recipe, shares in solved_for:
+            solved, b, why = weigh_rows(recipe, pi, said.following(len(followed)))
+            for share in shares:
                 j, mu = len(followed), (1.0 - share) * solved + share * pi
                 followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j], why))
         return followed

@@ -32,7 +32,6 @@ import numpy as np
 
 from scopeval._parallel import fan_out
 from scopeval.arrays import Floats
-from scopeval.behavior.methods import Method
 from scopeval.behavior.step import LARGEST, Recipe, StepResult
 from scopeval.behavior.sweep import Follow, Followed
 from scopeval.models.protocols import Critic, Estimates, Points
@@ -121,27 +120,23 @@ class PriceGrid:
         return np.asarray(np.maximum(floors, np.minimum(weight / recipe.cap, 1.0)))
 
 
-def follow_prices(
-    method: Method, recipe: Recipe, grid: PriceGrid, price: float | None = None
-) -> Follow:
+def follow_prices(recipe: Recipe, grid: PriceGrid, price: float | None = None) -> Follow:
     """Follow the target and the behavior policies at all prices, by the critics themselves.
 
     Args:
-        method: gives the control variate.
-        recipe: floor, discount, share, cap.
+        recipe: control variate, floor, discount, share, cap.
         grid: of prices.
         price: lambda, if the cap is to be in force; None: no cap.
     """
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        mu, b = weigh_prices(method, recipe, grid, pi, e, grid, grid.floors(recipe, t, price))
+        mu, b = weigh_prices(recipe, grid, pi, e, grid, grid.floors(recipe, t, price))
         return follow_each(pi, mu, b, e, recipe.gamma, grid)
 
     return follow
 
 
 def follow_fixed_prices(
-    method: Method,
     recipe: Recipe,
     grid: PriceGrid,
     critics: list[Critic],
@@ -154,8 +149,7 @@ def follow_fixed_prices(
     is followed is what runs.
 
     Args:
-        method: gives the control variate.
-        recipe: floor, discount, share, cap.
+        recipe: control variate, floor, discount, share, cap.
         grid: of prices that these critics know.
         critics: one per time step.
         price: lambda, if the cap is to be in force; None: no cap.
@@ -165,7 +159,7 @@ def follow_fixed_prices(
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         own, floors = points.estimates(critics[t]), within.floors(recipe, t, price)
-        mu, b = weigh_prices(method, recipe, grid, pi, own, within, floors)
+        mu, b = weigh_prices(recipe, grid, pi, own, within, floors)
         return follow_each(pi, mu, b, e, recipe.gamma, within)
 
     return follow
@@ -189,7 +183,6 @@ def follow_each(
 
 
 def weigh_prices(
-    method: Method,
     recipe: Recipe,
     grid: PriceGrid,
     pi: Floats,
@@ -200,7 +193,7 @@ def weigh_prices(
     """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another."""
     from scopeval.behavior._frontier_kernel import weigh_grid
 
-    share = float(recipe.share) if method.control_variate else -1.0
+    share = float(recipe.share) if recipe.method.control_variate else -1.0
     prices, places = grid.prices, within.places(grid)
 
     def work(start: int) -> tuple[Floats, Floats]:
@@ -218,7 +211,6 @@ def weigh_prices(
 
 
 def weigh_weighted(
-    method: Method,
     recipe: Recipe,
     grid: PriceGrid,
     pi: Floats,
@@ -242,7 +234,7 @@ def weigh_weighted(
         floors = np.full(len(weight), recipe.floor)
         if recipe.cap is not None:
             floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
-    share = float(recipe.share) if method.control_variate else -1.0
+    share = float(recipe.share) if recipe.method.control_variate else -1.0
     return StepResult(*kernel.weigh_weighted(
         e.q, e.noise, e.carried, e.cost_behavior, np.array(e.known),
         np.array(pi, np.float64, order="C"), np.minimum(own, grid.prices[-1]), grid.prices, floors,

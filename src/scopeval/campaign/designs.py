@@ -188,7 +188,7 @@ class Designs:
         if isinstance(policy, BehaviorPolicy):
             p = policy.predicted
             about |= {
-                "method": policy.recipe.method,
+                "method": policy.recipe.method.name,
                 "epsilon": policy.recipe.epsilon,
                 "predicted_variance": p.variance,
                 "predicted_cost": p.cost,

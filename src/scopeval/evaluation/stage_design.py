@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scopeval.behavior.evidence import learn_of
 from scopeval.behavior.methods import method_named
-from scopeval.behavior.settings import learn_of
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError, ScopevalError
@@ -302,7 +302,7 @@ class StageDesigner:
         """The design; None: the last one, which is cheaper than any that could be made now."""
         from scopeval.behavior.designer import designs  # loads numba
         from scopeval.behavior.frontier import frontier
-        from scopeval.behavior.settings import Settings
+        from scopeval.behavior.step import Recipe
 
         s, T = self._settings, self._question.horizon
         if T is None:
@@ -324,19 +324,24 @@ class StageDesigner:
             if self._last is not None and self._last.cost < 0.99:
                 return None
         method = method_named(s.method)
-        settings = Settings(
-            horizon=T,
-            epsilon=max(self._promise.epsilon, 0.0),
-            gamma=discount(self._question),
-            learn=learn_of(s.learn),
+        recipe = Recipe(
+            method,
+            T,
+            discount(self._question),
+            max(self._promise.epsilon, 0.0),
             floor=s.floor,
-            constraint=method.constraint,
-            budget=s.per,
-            least_gain=s.least_gain,
             margin=margin,
+            budget=s.per,
+        )
+        made = designs(
+            logged,
+            self._target,
+            [recipe],
+            learn=learn_of(s.learn),
+            least_gain=s.least_gain,
             seed=self._seed,
         )
-        return designs(logged, self._target, [method], settings)[method.name]
+        return made[method.name]
 
     # -- whether to ----------------------------------------------------------------------------
 

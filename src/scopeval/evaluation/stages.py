@@ -19,8 +19,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from scopeval.arrays import check_whole, is_number
+from scopeval.behavior.evidence import Learn, learn_of, varies
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.settings import Learn, learn_of, varies
 from scopeval.behavior.summary import Prediction
 from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError

@@ -151,16 +151,20 @@ class Frontier:
         """
         mdp, pi, b = self._mdp, self._pi, control_table(self._mdp, self._control)
         recipe = Recipe(
-            "scope", 0.0, mdp.horizon, mdp.gamma, self._floor, 0.0, "behavior", None,
-            budget="weighted", cap=self._cap if self._cap < np.inf else None,
+            METHODS["scope"],
+            mdp.horizon,
+            mdp.gamma,
+            floor=self._floor,
+            budget="weighted",
+            cap=self._cap if self._cap < np.inf else None,
             prices=(grid.low, grid.ratio, grid.count),
-        )  # fmt: skip
+        )
         tables = np.repeat(pi[:, :, None], grid.count, axis=2)
 
         def line_6(t: int, here: Ints, e: Estimates) -> Floats:
             some = replace(e, q=e.q - b[t, here])  # what b leaves of q
             floors = grid.floors(recipe, t, price)
-            mu, _ = weigh_prices(METHODS["scope"], recipe, grid, pi[t, here], some, grid, floors)
+            mu, _ = weigh_prices(recipe, grid, pi[t, here], some, grid, floors)
             tables[t, here] = mu.transpose(1, 0, 2)
             return mu
 

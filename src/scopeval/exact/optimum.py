@@ -24,8 +24,7 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Bools, Floats, check_whole, is_number
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.price import find_price
-from scopeval.behavior.settings import check_budget
-from scopeval.behavior.step import Recipe
+from scopeval.behavior.step import Recipe, check_budget
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
 from scopeval.exact.model import TabularMDP
@@ -224,14 +223,11 @@ class KnownDesigns:
     ) -> Recipe:
         """Line 6 with exact values: no floor, no margin."""
         return Recipe(
-            self.method.name,
-            epsilon,
+            replace(self.method, constraint=constraint),
             self.mdp.horizon,
             self.mdp.gamma,
+            epsilon,
             floor=0.0,
-            margin=0.0,
-            constraint=constraint,
-            limit=None,
             budget="state" if price is None else "episode",
             price=price or 0.0,
         )
@@ -241,7 +237,7 @@ class KnownDesigns:
         from scopeval.behavior.sweep import Kind, line_6, sweep
         from scopeval.exact.known import KnownMDP
 
-        kinds = [Kind(self.method, recipe) for recipe in recipes]
+        kinds = [Kind(recipe) for recipe in recipes]
         return sweep(KnownMDP(self.mdp).data(self.pi), line_6(kinds), 1 + len(kinds), keep=False)
 
     def design(self, recipe: Recipe, pose: Pose | None = None) -> Design:
@@ -254,9 +250,7 @@ class KnownDesigns:
         why = np.zeros(mu.shape[:2], np.uint8)
 
         def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-            mu[t], control[t], why[t] = weigh_rows(
-                self.method, recipe, pi, e if pose is None else pose(t, e)
-            )
+            mu[t], control[t], why[t] = weigh_rows(recipe, pi, e if pose is None else pose(t, e))
             mine = Followed(mu[t], control[t], e.carried[..., 1], e.cost_behavior[..., 1])
             return [followed_target(pi, e), mine]
 
