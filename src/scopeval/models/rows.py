@@ -195,8 +195,15 @@ def gather(
     parts = list[Part]()
     count, actions = 0, 0
     notes: tuple[str, ...] = ()
-    for batch in _batches(logged, merge):
-        streamed = not isinstance(logged, Transitions)
+    streamed = not isinstance(logged, Transitions)
+    if streamed and (not isinstance(logged, Iterable) or isinstance(logged, Mapping | str)):
+        raise not_a_log(logged)
+    if streamed and not merge:
+        raise InputError(
+            "logs: batches of a stream are merged, and only a table can learn from merged rows; "
+            "try regression='table' or read_logs"
+        )
+    for batch in [logged] if isinstance(logged, Transitions) else logged:
         actions = check_batch(batch, target, horizon, actions, streamed=streamed)
         add_part(parts, part_of(batch, target, count, seed, merge, fold))
         count += len(batch)
@@ -232,30 +239,7 @@ def check_batch(
     *,
     streamed: bool,
 ) -> int:
-    """Check a batch; how many actions the target offers, if `actions` does not say it (0)."""
-    _check_kind(batch, target, streamed)
-    actions = actions or _offered(batch, target)
-    finite = not isinstance(target, ContinuousPolicy)
-    batch.check(horizon=horizon, actions=actions if finite else None, source="logs")
-    return actions
-
-
-def _batches(logged: Transitions | Iterable[Transitions], merge: bool) -> Iterable[Transitions]:
-    """The batches of a log."""
-    if isinstance(logged, Transitions):
-        return [logged]
-    if not isinstance(logged, Iterable) or isinstance(logged, Mapping | str):
-        raise not_a_log(logged)
-    if not merge:
-        raise InputError(
-            "logs: batches of a stream are merged, and only a table can learn from merged rows; "
-            "try regression='table' or read_logs"
-        )
-    return logged
-
-
-def _check_kind(batch: Transitions, target: Policy | ContinuousPolicy, streamed: bool) -> None:
-    """Check that a batch has the kind of actions and observations that is needed."""
+    """Check a batch; how many actions, or candidates, the target offers, if `actions` is 0."""
     if not isinstance(batch, Transitions):
         raise not_a_log(batch)
     finite = not isinstance(target, ContinuousPolicy)
@@ -270,18 +254,16 @@ def _check_kind(batch: Transitions, target: Policy | ContinuousPolicy, streamed:
             "logs: batches of a stream are merged, which needs state numbers; got vectors, "
             "try read_logs"
         )
-
-
-def _offered(batch: Transitions, target: Policy | ContinuousPolicy) -> int:
-    """How many actions, or candidates, the target policy offers at an observation of a batch."""
-    offered = offer(target, np.asarray(batch.obs[:1]), 0, np.random.default_rng(0))
-    width = offered.actions.shape[2:]
-    if isinstance(target, ContinuousPolicy) and width != batch.action.shape[1:]:
-        raise InputError(
-            f"logs: actions have {batch.action.shape[1]} dimensions, the target offers "
-            f"{width[0]}; expected a log of the target's own problem"
-        )
-    return int(offered.probs.shape[1])
+    if not actions:
+        offered = offer(target, np.asarray(batch.obs[:1]), 0, np.random.default_rng(0))
+        actions, width = int(offered.probs.shape[1]), offered.actions.shape[2:]
+        if not finite and width != batch.action.shape[1:]:
+            raise InputError(
+                f"logs: actions have {batch.action.shape[1]} dimensions, the target offers "
+                f"{width[0]}; expected a log of the target's own problem"
+            )
+    batch.check(horizon=horizon, actions=actions if finite else None, source="logs")
+    return actions
 
 
 def part_of(
@@ -297,7 +279,10 @@ def part_of(
     Where the batch begins decides its random numbers, so that batches can be read in any order.
     """
     rng = np.random.default_rng((seed, 11, count) if count else (seed, 11))
-    rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
+    following = following_obs(batch)
+    if isinstance(target, Redraws):  # the logs hold another policy's draws
+        following = target.redraw(following, batch.t + 1, rng)
+    rows = replace(Rows.of(batch), next_obs=following)
     if fold is None:
         fold = halved(len(rows), rng, count)
     part = Part(rows, rows.select(np.flatnonzero(rows.t == rows.t.min())), fold)
@@ -316,16 +301,6 @@ def following_obs(batch: Transitions) -> Observations:
     if without.any():
         without = without if batch.discrete_obs else without[:, None]
         following = np.where(without, batch.obs, batch.next_obs)
-    return following
-
-
-def _following(
-    batch: Transitions, target: Policy | ContinuousPolicy, rng: np.random.Generator
-) -> Observations:
-    """The same; what the target policy draws itself is drawn."""
-    following = following_obs(batch)
-    if isinstance(target, Redraws):  # the logs hold another policy's draws
-        following = target.redraw(following, batch.t + 1, rng)
     return following
 
 

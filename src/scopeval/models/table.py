@@ -215,7 +215,11 @@ class _TableLearner:
         noise = (within + self.shrinkage * usual) / (self.freedom + self.shrinkage)
         error = noise / np.maximum(self.count, 0.5)
         if len(self.unseen):
-            error[self.unseen] += self._guess_errors(table[:, 0])
+            # a guess is wrong by a part of how much values differ
+            q, share = table[:, 0], self.count / self.count.sum()
+            never = self.never_left[self.unseen // self.A]
+            wrong = np.where(never, self.state_error, self.guess_error)
+            error[self.unseen] += float(share @ (q - share @ q) ** 2) * wrong
             # what follows a state that was never left has at least the variance of the target
             lost, first = np.repeat(self.never_left, self.A), 1 + columns.shape[1] // 2
             table[lost, first:] = np.maximum(table[lost, first:], table[lost, first, None])
@@ -258,13 +262,6 @@ class _TableLearner:
         if len(self.before):
             usual += self.into.means(usual[self.before])  # zero for states that were left
         table[self.unseen] = usual[self.unseen // self.A]
-
-    def _guess_errors(self, q: Floats) -> Floats:
-        """Squared errors of q where it is a guess: a part of how much values differ."""
-        share = self.count / self.count.sum()
-        spread = float(share @ (q - share @ q) ** 2)
-        never = self.never_left[self.unseen // self.A]
-        return spread * np.where(never, self.state_error, self.guess_error)
 
 
 class Averages:
