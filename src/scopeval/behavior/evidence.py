@@ -291,10 +291,10 @@ def _examined_batches(
             statistics.add(batch)
         last = batch
     if last is not None:
-        found = diagnosis_of(statistics.facts(), problem)
-        found.raise_errors("logs")
-        judged.append(found)
-        yield last.with_notes(found.warnings) if isinstance(last, Transitions) else last
+        diagnosis = diagnosis_of(statistics.facts(), problem)
+        diagnosis.raise_errors("logs")
+        judged.append(diagnosis)
+        yield last.with_notes(diagnosis.warnings) if isinstance(last, Transitions) else last
 
 
 def _sweeps(evidence: Evidence, asked: Recipe) -> int:

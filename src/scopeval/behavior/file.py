@@ -73,11 +73,11 @@ def digest(behavior: BehaviorPolicy) -> str:
     Raises:
         InputError: critics that no file can hold.
     """
-    found = hashlib.sha256(repr(sorted(behavior.recipe.record().items())).encode())
+    digest = hashlib.sha256(repr(sorted(behavior.recipe.record().items())).encode())
     for name, array in sorted(_critics_of(behavior).items()):
-        found.update(f"{name}{array.dtype.str}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _critics_of(behavior: BehaviorPolicy) -> dict[str, NDArray[Any]]:
@@ -195,10 +195,10 @@ def _check_shape(
     shape, horizon = header.report.shape, header.recipe.horizon
     continuous, actions = isinstance(target, ContinuousPolicy), sizes["A"]
     if continuous != (actions == 0):
-        offers = ("action numbers", "continuous actions")
+        kinds = ("action numbers", "continuous actions")
         raise InputError(
-            f"target: offers {offers[continuous]}, {name} was designed for one that offers "
-            f"{offers[not continuous]}; expected the same target"
+            f"target: offers {kinds[continuous]}, {name} was designed for one that offers "
+            f"{kinds[not continuous]}; expected the same target"
         )
     if isinstance(target, TabularPolicy):
         if shape.states is not None and target.states != shape.states:
@@ -216,16 +216,16 @@ def _check_shape(
         obs, t = np.zeros(1, np.int64) if shape.width is None else np.zeros((1, shape.width)), 0
     try:
         offered = offer(target, obs, t, np.random.default_rng(0))
-        found = np.shape(offered.actions)[2:] if continuous else np.shape(offered.probs)[1:]
+        offers = np.shape(offered.actions)[2:] if continuous else np.shape(offered.probs)[1:]
     except Exception as error:
         raise InputError(
             f"target: cannot be asked about observations as in the logs of {name} "
             f"({type(error).__name__}: {error}); expected the target it was designed for"
         ) from error
     wanted = sizes["m"] if continuous else actions
-    if found != (wanted,):
+    if offers != (wanted,):
         what = "dimensions of actions" if continuous else "actions"
-        got = found[0] if len(found) == 1 else f"an array of shape {found} as"
+        got = offers[0] if len(offers) == 1 else f"an array of shape {offers} as"
         raise InputError(
             f"target: offers {got} {what}, {name} was designed for {wanted}; expected the same "
             "target"

@@ -95,9 +95,9 @@ class FileHeader:
             report = replace(report, notes=notes)
         if number < 4:
             return cls(content["kind"], recipe, report)
-        found = content["fingerprint"]
-        table = None if found is None else _decoded(str | None, "table", found["table"])
-        return cls(content["kind"], recipe, report, found is not None, table)
+        fingerprint = content["fingerprint"]
+        table = None if fingerprint is None else _decoded(str | None, "table", fingerprint["table"])
+        return cls(content["kind"], recipe, report, fingerprint is not None, table)
 
 
 # -- recipe ----------------------------------------------------------------------------------------

@@ -248,9 +248,9 @@ class BehaviorPolicy:
         if not 0 <= t < len(self.critics):
             return StepResult(pi, np.zeros_like(pi), np.full(len(pi), Why.UNSEEN, np.uint8))
         if self._grid is None and isinstance(self.target, TabularPolicy):
-            found = self._looked_up(t, obs, pi)
-            if found is not None:
-                return found
+            tabulated = self._looked_up(t, obs, pi)
+            if tabulated is not None:
+                return tabulated
         e = self._estimates(t, obs, pi, actions)
         if self._grid is not None and weight is not None:
             return weigh_weighted(self.recipe, self._grid, pi, e, t, weight)
